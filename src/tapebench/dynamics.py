@@ -1,0 +1,198 @@
+"""The physics of the tape: flip one cell, then update every cell at once by an elementary rule.
+
+A tape of `length` cells is packed little-endian into uint32 words: cell `i` is bit `i % 32` of
+word `i // 32`, bits past the last cell are zero. Arrays carry the words on their last axis,
+`[..., W]`, and a rule or a cell per element on the leading axes, `[...]`. A Python integer is a
+whole tape in one word of any size, which makes stepping a single environment cheap.
+
+Every function is written once with operators that Python integers, NumPy arrays and JAX arrays
+share, so all three take the same path. There is no randomness here, and no float before
+`distance`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+MIN_LENGTH = 3
+MAX_LENGTH = 1024
+WORD = 32
+NUM_RULES = 256
+
+Tape = Any
+"""A Python int, or a NumPy or JAX array of uint32 words `[..., W]`."""
+
+Law = tuple[Any, ...]
+"""A rule made ready to apply: eight masks, one per monomial of its algebraic normal form."""
+
+
+def num_words(length: int) -> int:
+    """How many uint32 words hold a tape of `length` cells."""
+    return -(-length // WORD)
+
+
+def check_length(length: int) -> int:
+    """Return `length` if a tape can have it, else raise a `ValueError` that gives the range."""
+    if isinstance(length, bool) or not isinstance(length, (int, np.integer)):
+        raise ValueError(f"length must be an integer, not {length!r}")
+    if not MIN_LENGTH <= length <= MAX_LENGTH:
+        raise ValueError(f"length must be from {MIN_LENGTH} to {MAX_LENGTH}, not {length}")
+    return int(length)
+
+
+def check_rule(rule: int) -> int:
+    """Return `rule` if it numbers an elementary rule, else raise a `ValueError`."""
+    if isinstance(rule, bool) or not isinstance(rule, (int, np.integer)):
+        raise ValueError(f"a rule is an integer from 0 to {NUM_RULES - 1}, not {rule!r}")
+    if not 0 <= rule < NUM_RULES:
+        raise ValueError(f"a rule is an integer from 0 to {NUM_RULES - 1}, not {rule}")
+    return int(rule)
+
+
+@cache
+def full(length: int) -> np.ndarray:
+    """The tape of all ones, `[W]`: the mask of the bits in use. Read-only, since it is shared."""
+    ones = to_words((1 << length) - 1, length)
+    ones.flags.writeable = False
+    return ones
+
+
+def to_words(tape: int, length: int) -> np.ndarray:
+    """A Python-integer tape as its row of words, `[W]`."""
+    words = [(tape >> (WORD * w)) & 0xFFFFFFFF for w in range(num_words(length))]
+    return np.array(words, np.uint32)
+
+
+def to_int(words: np.ndarray) -> int:
+    """A row of words as a Python-integer tape; the inverse of `to_words`."""
+    return int.from_bytes(np.ascontiguousarray(words, "<u4").tobytes(), "little")
+
+
+def pack(bits: Any) -> Tape:
+    """Pack cells `[..., L]` of 0 and 1 into words `[..., W]`."""
+    if not hasattr(bits, "astype"):
+        bits = np.asarray(bits)
+    length = bits.shape[-1]
+    words = num_words(length)
+    xp = bits.__array_namespace__()
+    padding = [(0, 0)] * (bits.ndim - 1) + [(0, words * WORD - length)]
+    cells = xp.pad(bits.astype(np.uint32), padding).reshape(*bits.shape[:-1], words, WORD)
+    return (cells << np.arange(WORD, dtype=np.uint32)).sum(axis=-1, dtype=np.uint32)
+
+
+def unpack(tape: Tape, length: int) -> Any:
+    """The cells of a packed tape as uint8, `[..., L]`."""
+    cells = (tape[..., None] >> np.arange(WORD, dtype=np.uint32)) & np.uint32(1)
+    return cells.astype(np.uint8).reshape(*tape.shape[:-1], -1)[..., :length]
+
+
+def flip(tape: Tape, cell: Any) -> Tape:
+    """The tape with one cell inverted. `cell` is 0-based and not checked here."""
+    if isinstance(tape, int):
+        return tape ^ (1 << cell)
+    cell = _column(cell)
+    if tape.shape[-1] == 1:
+        return tape ^ (np.uint32(1) << cell)
+    here = np.arange(tape.shape[-1], dtype=np.uint32) == cell >> 5
+    return tape ^ (here.astype(np.uint32) << (cell & 31))
+
+
+def law(rule: Any) -> Law:
+    """The rule as eight masks, so that `evolve_by` needs fourteen bit operations per word.
+
+    The next cell is a polynomial over the field of two elements in left, centre and right;
+    mask `4l + 2c + r` is all ones where the monomial with those factors occurs. Computing them
+    costs more than one update: keep the law where a rule lasts for an episode.
+    """
+    if not isinstance(rule, int):
+        rule = _column(rule)
+    coefficients = rule ^ ((rule & 0x55) << 1)
+    coefficients = coefficients ^ ((coefficients & 0x33) << 2)
+    coefficients = coefficients ^ ((coefficients & 0x0F) << 4)
+    return tuple(-((coefficients >> monomial) & 1) for monomial in range(8))
+
+
+def evolve_by(tape: Tape, masks: Law, length: int) -> Tape:
+    """`evolve` with the rule given as its `law`."""
+    left, right = _neighbours(tape, length)
+    m0, m1, m2, m3, m4, m5, m6, m7 = masks
+    without_left = (m0 ^ (m1 & right)) ^ (tape & (m2 ^ (m3 & right)))
+    with_left = (m4 ^ (m5 & right)) ^ (tape & (m6 ^ (m7 & right)))
+    evolved = without_left ^ (left & with_left)
+    return evolved if length % WORD == 0 and not isinstance(tape, int) else evolved & _mask(tape, length)
+
+
+def evolve(tape: Tape, rule: Any, length: int) -> Tape:
+    """One synchronous update on a ring: cell i becomes bit `4l + 2c + r` of `rule`."""
+    if isinstance(tape, int):
+        rule = int(rule)
+    elif isinstance(rule, int):
+        rule = np.asarray(rule)
+    return evolve_by(tape, law(rule), length)
+
+
+def step(tape: Tape, cell: Any, rule: Any, length: int) -> Tape:
+    """What one action does: flip `cell`, then `evolve` the flipped tape."""
+    return evolve(flip(tape, cell), rule, length)
+
+
+def hamming(tape: Tape, goal: Tape) -> Any:
+    """The number of cells in which two tapes differ, an integer (int32 for arrays, `[...]`)."""
+    difference = tape ^ goal
+    if isinstance(difference, int):
+        return difference.bit_count()
+    counts = difference.__array_namespace__().bitwise_count(difference)
+    if counts.shape[-1] == 1:
+        return counts[..., 0].astype(np.int32)
+    return counts.sum(axis=-1, dtype=np.int32)
+
+
+def distance(tape: Tape, goal: Tape, length: int) -> Any:
+    """The fraction of cells in which two tapes differ, from 0 to 1 (float32 for arrays)."""
+    return share(hamming(tape, goal), length)
+
+
+def share(part: Any, whole: Any) -> Any:
+    """`part / whole` rounded once, in float32 for arrays: the same from NumPy and from JAX."""
+    if isinstance(part, int):
+        return part / whole
+    part = part.astype(np.float32)
+    if isinstance(part, np.ndarray):
+        return part / np.float32(whole)
+    # XLA multiplies by the reciprocal of a single divisor, which rounds twice. It cannot where
+    # the divisor looks different for every element.
+    return part / part.__array_namespace__().where(part >= 0, whole, 1).astype(np.float32)
+
+
+def _column(values: Any) -> Any:
+    """Numbers `[...]` as uint32 `[..., 1]`, to broadcast against words.
+
+    At least one axis matters: NumPy scalars would warn where arrays wrap around silently.
+    """
+    if not hasattr(values, "astype"):
+        values = np.asarray(values)
+    return values[..., None].astype(np.uint32)
+
+
+def _mask(tape: Tape, length: int) -> Any:
+    return (1 << length) - 1 if isinstance(tape, int) else full(length)
+
+
+def _neighbours(tape: Tape, length: int) -> tuple[Tape, Tape]:
+    """Two tapes whose cell i is cell i-1, and cell i+1, of this one.
+
+    The left one may carry a stray bit past the last cell; `evolve_by` masks it away.
+    """
+    top = (length - 1) % WORD
+    if isinstance(tape, int):
+        top = length - 1
+    elif length > WORD:
+        xp = tape.__array_namespace__()
+        first, last = tape[..., :1], tape[..., -1:]
+        below = xp.concatenate([(last >> top) & 1, tape[..., :-1] >> (WORD - 1)], axis=-1)
+        above = xp.concatenate([tape[..., 1:] << (WORD - 1), (first & 1) << top], axis=-1)
+        return (tape << 1) | below, (tape >> 1) | above
+    return (tape << 1) | (tape >> top), (tape >> 1) | ((tape & 1) << top)

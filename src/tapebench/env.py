@@ -1,0 +1,257 @@
+"""The environment as pure JAX functions, in the shape of gymnax 1.0.
+
+    env, params = tapebench.env.make(rules="train")
+    obs, state = env.reset(key, params)
+    obs, state, reward, terminated, truncated, info = env.step(key, state, action, params)
+
+What fixes a shape or the program is a static field of `TapeEnv`; everything else is a leaf of
+`EnvParams`, which may change, or be vmapped over, without a new compilation.
+
+Every draw is a hash of the stream that `reset` takes from its key and the state carries, so an
+episode is fixed by the key of its `reset` and its actions. The key that `step` accepts, as gymnax
+has it, is not used: inside `jit` the splitting of keys for it costs nothing, it is eliminated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jax import Array
+
+from tapebench import dynamics, seeding
+from tapebench.task import Task, resolve, reward
+
+MAX_REDRAWS = 1000
+"""Attempts to start elsewhere than at the goal with a `start_density` other than 0.5.
+
+After that many one cell of the tape is flipped: a compiled program cannot refuse."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class EnvParams:
+    """What may change without recompiling. Every field is an array."""
+
+    rules: Array
+    """uint8 `[256]`: the rules to draw from, the first `num_rules` entries count."""
+    num_rules: Array
+    """uint32."""
+    goal: Array
+    """uint32 `[W]`; ignored by an env whose goal is random."""
+    hidden: Array
+    """uint32 `[W]`: cells the observation shows as zero."""
+    horizon: Array
+    """int32."""
+    success_bonus: Array
+    start_density: Array
+    noise: Array
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class EnvState:
+    """One episode in progress."""
+
+    tape: Array
+    """uint32 `[W]`."""
+    goal: Array
+    """uint32 `[W]`."""
+    rule: Array
+    """uint32. Hidden from agents: it is in no observation, and in `info` only if revealed."""
+    t: Array
+    """int32: steps taken."""
+    stream: seeding.Stream
+    """The source of all draws of this episode and, counted on, of those after it."""
+
+
+def rule_table(rules: tuple[int, ...]) -> tuple[Array, Array]:
+    """Rules as the fixed-size table and the count that `EnvParams` holds."""
+    table = np.zeros(dynamics.NUM_RULES, np.uint8)
+    table[: len(rules)] = rules
+    return jnp.asarray(table), jnp.uint32(len(rules))
+
+
+@dataclass(frozen=True)
+class TapeEnv:
+    """Flip a cell, the hidden rule updates the tape, reach the goal. All methods are pure.
+
+    Action: a 0-based cell; one out of range flips nothing, since a compiled program cannot
+    refuse. Reward and ending are those of `tapebench.gym.TapeEnv`.
+
+    Observation: float32 `[L + 1]`, the cells and t/H (then the goal's L cells if
+    `observe_goal`); or, if `packed`, a dict of the same as `tape` uint32 `[W]`, `time` float32
+    (and `goal` uint32 `[W]`).
+    """
+
+    length: int = 32
+    reward: str = "distance"
+    random_goal: bool = False
+    observe_goal: bool = False
+    packed: bool = False
+    reveal_rule: bool = False
+
+    @property
+    def name(self) -> str:
+        return "Tape-v0"
+
+    @property
+    def num_actions(self) -> int:
+        return self.length
+
+    @property
+    def default_params(self) -> EnvParams:
+        """The parameters of `make` with no options, at this length."""
+        return make(length=self.length)[1]
+
+    def action_space(self, params: EnvParams | None = None) -> spaces.Discrete:
+        return spaces.Discrete(self.length)
+
+    def observation_space(self, params: EnvParams | None = None) -> spaces.Space[Any]:
+        if not self.packed:
+            size = self.length + 1 + self.length * self.observe_goal
+            return spaces.Box(0.0, 1.0, (size,), np.float32)
+        full = dynamics.full(self.length)
+        words = spaces.Box(np.zeros_like(full), full, dtype=np.uint32)
+        parts: dict[str, spaces.Space[Any]] = {
+            "tape": words,
+            "time": spaces.Box(0.0, 1.0, (), np.float32),
+        }
+        return spaces.Dict(parts | ({"goal": words} if self.observe_goal else {}))
+
+    def reset(self, key: Array, params: EnvParams) -> tuple[Any, EnvState]:
+        """Start an episode: a rule from the set, a tape that is not the goal."""
+        state = self.start(seeding.stream(key), params)
+        return self.observe(state, params), state
+
+    def start(self, stream: seeding.Stream, params: EnvParams) -> EnvState:
+        """The first state of the episode that `stream` stands for."""
+        words = np.arange(dynamics.num_words(self.length), dtype=np.uint32)
+        goal = params.goal
+        if self.random_goal:
+            goal = seeding.draw(stream, seeding.GOAL + words) & dynamics.full(self.length)
+
+        def draw_number() -> Array:
+            return seeding.below(params.num_rules, seeding.draw(stream, seeding.RULE[None]))[0]
+
+        def fair() -> tuple[Array, Array]:
+            drawn = seeding.draw(stream, seeding.TAPE + words)
+            return goal ^ seeding.nonzero_words(drawn, self.length), draw_number()
+
+        def biased() -> tuple[Array, Array]:
+            def attempt(number: Array) -> Array:
+                lane = seeding.TAPE + number * np.uint32(self.length)
+                return seeding.bernoulli_words(stream, lane, params.start_density, self.length)
+
+            def is_goal(carry: tuple[Array, Array]) -> Array:
+                number, tape = carry
+                return (tape == goal).all() & (number < MAX_REDRAWS)
+
+            def redraw(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+                number = carry[0] + np.uint32(1)
+                return number, attempt(number)
+
+            first = jnp.uint32(0)
+            _, tape = jax.lax.while_loop(is_goal, redraw, (first, attempt(first)))
+            moved = jnp.where((tape == goal).all(), dynamics.flip(tape, first), tape)
+            return moved, draw_number()
+
+        # A predicate that is not vmapped stays a branch: the usual density pays for one draw.
+        # It also keeps the look-up below, which does not vectorise, apart from what does.
+        tape, number = jax.lax.cond(params.start_density == 0.5, fair, biased)
+        rule = params.rules.at[number].get(mode="promise_in_bounds").astype(jnp.uint32)
+        return EnvState(tape=tape, goal=goal, rule=rule, t=jnp.int32(0), stream=stream)
+
+    def observe(self, state: EnvState, params: EnvParams) -> Any:
+        """What the agent sees of `state`."""
+        tape = state.tape & ~params.hidden
+        time = dynamics.share(state.t, params.horizon)
+        if self.packed:
+            return {"tape": tape, "time": time} | (
+                {"goal": state.goal} if self.observe_goal else {}
+            )
+        parts = [dynamics.unpack(tape, self.length).astype(jnp.float32), time[None]]
+        if self.observe_goal:
+            parts.append(dynamics.unpack(state.goal, self.length).astype(jnp.float32))
+        return jnp.concatenate(parts)
+
+    def step_env(
+        self, key: Array | None, state: EnvState, action: Array, params: EnvParams
+    ) -> tuple[Any, EnvState, Array, Array, Array, dict[str, Array]]:
+        """One step without auto-reset. Stepping on after the end is the caller's mistake."""
+        before = dynamics.distance(state.tape, state.goal, self.length)
+        flipped = dynamics.flip(state.tape, action) & dynamics.full(self.length)
+        tape = dynamics.evolve(flipped, state.rule, self.length)
+
+        def disturb(tape: Array) -> Array:
+            lane = seeding.NOISE + state.t.astype(jnp.uint32) * np.uint32(self.length)
+            return tape ^ seeding.bernoulli_words(state.stream, lane, params.noise, self.length)
+
+        tape = jax.lax.cond(params.noise > 0, disturb, lambda tape: tape, tape)
+        after = dynamics.distance(tape, state.goal, self.length)
+        terminated = after == 0
+        state = replace(state, tape=tape, t=state.t + 1)
+        truncated = (state.t >= params.horizon) & ~terminated
+        paid = reward(self.reward, before, after, params.success_bonus)
+        info = {"distance": after, "success": terminated}
+        if self.reveal_rule:
+            info["rule"] = state.rule
+        return self.observe(state, params), state, paid, terminated, truncated, info
+
+    def step(
+        self, key: Array | None, state: EnvState, action: Array, params: EnvParams
+    ) -> tuple[Any, EnvState, Array, Array, Array, dict[str, Any]]:
+        """One step; an episode that ends is followed at once by the first state of the next.
+
+        `info["final_observation"]` is what the step itself led to, ended or not.
+        """
+        final, state, paid, terminated, truncated, info = self.step_env(key, state, action, params)
+        fresh = self.start(seeding.advance(state.stream), params)
+        ended = terminated | truncated
+        state = jax.tree.map(lambda new, old: jnp.where(ended, new, old), fresh, state)
+        # Without the barrier the whole step is computed again for every cell observed.
+        state = jax.lax.optimization_barrier(state)
+        info["final_observation"] = final
+        return self.observe(state, params), state, paid, terminated, truncated, info
+
+    def step5(
+        self, key: Array | None, state: EnvState, action: Array, params: EnvParams
+    ) -> tuple[Any, EnvState, Array, Array, dict[str, Any]]:
+        """`step` in gymnax's older form: obs, state, reward, done, info."""
+        obs, state, paid, terminated, truncated, info = self.step(key, state, action, params)
+        info |= {"terminated": terminated, "truncated": truncated}
+        return obs, state, paid, terminated | truncated, info
+
+
+def make(
+    *, task: Task | None = None, packed: bool = False, **options: Any
+) -> tuple[TapeEnv, EnvParams]:
+    """The environment and its parameters from the options of `Tape-v0`, or from a `Task`.
+
+    `packed` chooses observations as words, see `TapeEnv`.
+    """
+    chosen = resolve(task, options)
+    env = TapeEnv(
+        length=chosen.length,
+        reward=chosen.reward,
+        random_goal=chosen.goal is None,
+        observe_goal=chosen.observe_goal,
+        packed=packed,
+        reveal_rule=chosen.reveal_rule,
+    )
+    table, num_rules = rule_table(chosen.rules)
+    params = EnvParams(
+        rules=table,
+        num_rules=num_rules,
+        goal=jnp.asarray(dynamics.to_words(chosen.goal or 0, chosen.length)),
+        hidden=jnp.asarray(dynamics.to_words(chosen.hidden, chosen.length)),
+        horizon=jnp.int32(chosen.horizon),
+        success_bonus=jnp.float32(chosen.success_bonus),
+        start_density=jnp.float32(chosen.start_density),
+        noise=jnp.float32(chosen.noise),
+    )
+    return env, params

@@ -1,0 +1,177 @@
+"""Exact reachability: from which tapes the goal can be reached, and in how few steps.
+
+The search runs backwards from the goal over all 2^L tapes. A tape is one step from a set if
+flipping one of its cells gives a tape whose update lands in the set, so a layer is: look up which
+tapes update into the last layer, then spread that set along every axis of the hypercube. Sets are
+bitsets of 64-tape words, where spreading is a handful of shifts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from tapebench import dynamics, rules
+
+MAX_LENGTH = 24
+"""Longest tape the exhaustive search takes: 2^24 tapes, about a second a rule."""
+
+UNREACHED = np.uint16(0xFFFF)
+"""In `steps_to_goal`: the goal cannot be reached within the horizon."""
+
+_SWAP_MASKS = tuple(
+    np.uint64(mask)
+    for mask in (
+        0x5555555555555555,
+        0x3333333333333333,
+        0x0F0F0F0F0F0F0F0F,
+        0x00FF00FF00FF00FF,
+        0x0000FFFF0000FFFF,
+        0x00000000FFFFFFFF,
+    )
+)
+"""Mask i selects, in a 64-tape word, the tapes whose cell i is zero."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How many of all 2^length tapes need how many steps to the goal under one rule."""
+
+    rule: int
+    length: int
+    histogram: tuple[int, ...]
+    """Entry k counts the tapes whose optimal number of steps is k; entry 0 is the goal itself."""
+
+    @property
+    def solvable(self) -> float:
+        """Share of all tapes that can reach the goal, the goal itself counted at 0 steps."""
+        return sum(self.histogram) / 2**self.length
+
+    @property
+    def solvable_excluding_goal(self) -> float:
+        """The same share among the tapes an episode can start from."""
+        return (sum(self.histogram) - 1) / (2**self.length - 1)
+
+    @property
+    def max_steps(self) -> int:
+        """Steps from the worst tape that can still reach the goal."""
+        return len(self.histogram) - 1
+
+    @property
+    def mean_steps(self) -> float:
+        """Mean optimal steps over the tapes that can reach the goal."""
+        weighted = sum(steps * count for steps, count in enumerate(self.histogram))
+        return weighted / sum(self.histogram)
+
+
+def check_reach(length: int) -> int:
+    """Return `length` if the exhaustive search can take it."""
+    if dynamics.check_length(length) > MAX_LENGTH:
+        raise ValueError(
+            f"exhaustive search reaches length {MAX_LENGTH}, not {length}: choose a shorter tape"
+        )
+    return length
+
+
+def all_images(rule: int, length: int) -> np.ndarray:
+    """What every tape updates to without a flip, uint32 `[2^length]`."""
+    tapes = np.arange(2**length, dtype=np.uint32)[:, None]
+    return dynamics.evolve(tapes, np.array([rule]), length)[:, 0]
+
+
+def steps_to_goal(rule: int, length: int, horizon: int, goal: int = 0) -> np.ndarray:
+    """Optimal number of steps from every tape, uint16 `[2^length]`; `UNREACHED` if there is none.
+
+    Indexed by the tape as an integer. The search ends early once a layer adds nothing.
+    """
+    size = 2 ** check_reach(length)
+    if not 0 <= goal < size:
+        raise ValueError(f"the goal must be a tape of {length} cells, an integer below {size}")
+    images = all_images(rule, length)
+    steps = np.full(size, UNREACHED, np.uint16)
+    steps[goal] = 0
+    layer = np.zeros(size, bool)
+    layer[goal] = True
+    for step in range(1, horizon + 1):
+        one_flip_away = _spread(np.take(layer, images), length)
+        layer = one_flip_away & (steps == UNREACHED)
+        if not layer.any():
+            break
+        steps[layer] = step
+    return steps
+
+
+def reach(rule: int, length: int, horizon: int, goal: int = 0) -> Reach:
+    """Solve one rule exactly and keep the counts."""
+    steps = steps_to_goal(dynamics.check_rule(rule), length, horizon, goal)
+    counts = np.bincount(steps[steps != UNREACHED])
+    return Reach(rule, length, tuple(counts.tolist()))
+
+
+def reach_all(
+    which: Iterable[int],
+    length: int,
+    horizon: int,
+    goal: int = 0,
+    progress: Callable[[int], Any] = lambda rule: None,
+) -> dict[int, Reach]:
+    """`reach` for many rules. A mirror image shares its twin's counts if the goal is symmetric."""
+    goal_is_symmetric = goal == int(f"{goal:0{length}b}"[::-1], 2)
+    solved: dict[int, Reach] = {}
+    for rule in sorted(set(which)):
+        twin = solved.get(rules.mirror(rule)) if goal_is_symmetric else None
+        solved[rule] = (
+            Reach(rule, length, twin.histogram) if twin else reach(rule, length, horizon, goal)
+        )
+        progress(rule)
+    return solved
+
+
+def best_cell(tape: int, rule: int, length: int, steps: np.ndarray) -> int | None:
+    """The lowest cell on a shortest way to the goal, given the rule's `steps_to_goal`.
+
+    `None` where no flip leads to a tape that can reach it.
+    """
+    options = [int(steps[dynamics.step(tape, cell, rule, length)]) for cell in range(length)]
+    fewest = min(options)
+    return None if fewest == UNREACHED else options.index(fewest)
+
+
+def dump_ceilings(solved: dict[int, Reach], length: int, horizon: int) -> str:
+    """All rules' counts as the text of a file under `data/exact/`: one rule per line."""
+    lines = ",\n".join(
+        f'    "{rule}": {json.dumps(list(found.histogram))}'
+        for rule, found in sorted(solved.items())
+    )
+    head = f'{{\n  "length": {length},\n  "horizon": {horizon},\n  "goal": "zeros",\n'
+    return f'{head}  "histograms": {{\n{lines}\n  }}\n}}\n'
+
+
+@cache
+def shipped_ceilings(length: int, horizon: int) -> dict[int, Reach]:
+    """The shipped counts for the zero goal, for every rule. See `data/exact/`."""
+    name = f"data/exact/L{length}-H{horizon}.json"
+    text = resources.files("tapebench").joinpath(name).read_text()
+    histograms = json.loads(text)["histograms"]
+    return {int(r): Reach(int(r), length, tuple(counts)) for r, counts in histograms.items()}
+
+
+def _spread(tapes: np.ndarray, length: int) -> np.ndarray:
+    """The tapes, as booleans `[2^length]`, with exactly one cell flipped in every way."""
+    size = len(tapes)
+    packed = np.packbits(tapes, bitorder="little")
+    words = np.pad(packed, (0, -len(packed) % 8)).view("<u8")
+    spread = np.zeros_like(words)
+    for cell in range(min(length, 6)):
+        shift, mask = np.uint64(1 << cell), _SWAP_MASKS[cell]
+        spread |= ((words & mask) << shift) | ((words >> shift) & mask)
+    for cell in range(6, length):
+        halves = words.reshape(-1, 2, 2 ** (cell - 6))
+        spread.reshape(halves.shape)[...] |= halves[:, ::-1]
+    return np.unpackbits(spread.view(np.uint8), bitorder="little")[:size].view(bool)

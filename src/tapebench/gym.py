@@ -1,0 +1,479 @@
+"""The environment for Gymnasium: `TapeEnv` for one tape, `TapeVectorEnv` for many in NumPy.
+
+Both are registered as `Tape-v0` by `import tapebench`. Neither imports JAX.
+"""
+
+from __future__ import annotations
+
+import difflib
+import operator
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import ResetNeeded
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from tapebench import draw, dynamics, seeding
+from tapebench.task import Task, parse_cells, parse_goal, parse_tape, resolve, reward
+
+RENDER_MODES = ("ansi", "rgb_array")
+
+_BYTE_CELLS = np.unpackbits(
+    np.arange(256, dtype=np.uint8)[:, None], axis=-1, bitorder="little"
+).astype(np.float32)
+"""Row b: the eight cells that byte b packs, as an observation shows them."""
+
+_BYTE_BUFFERS = [row.astype("<f4").tobytes() for row in _BYTE_CELLS]
+
+_LAWS = np.stack(dynamics.law(np.arange(dynamics.NUM_RULES)))
+"""Every rule's `dynamics.law`, uint32 `[8, 256, 1]`."""
+
+
+class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
+    """A ring of binary cells under a hidden elementary cellular-automaton rule.
+
+    ## Task
+    Each step flips one cell; then the rule, drawn at reset and hidden, updates all cells at once:
+    cell i becomes bit `4 * left + 2 * centre + right` of the rule, read from the flipped tape.
+    The goal, by default the all-zero tape, is to be reached within the horizon.
+
+    ## Action
+    `Discrete(length)`: the 0-based cell to flip. There is no "do nothing".
+
+    ## Observation
+    `Box(0, 1, (length + 1,), float32)`: the cells, then t/H. With `observe_goal` the goal's
+    cells follow. Hidden cells read 0. The rule is never observed.
+
+    ## Reward
+    With d the share of wrong cells after the step: `"distance"` pays -d, `"potential"` the
+    decrease of d, `"sparse"` nothing; each adds `success_bonus` when d = 0.
+
+    ## Start
+    Cells are ones with probability `start_density`, drawn again if the tape equals the goal.
+    `reset(options={"rule": 30, "tape": [...], "goal": [...]})` sets any of the three.
+
+    ## End
+    `terminated` on success. `truncated` when t = H without it; since t/H is observed this is a
+    true end of the task, and agents need not bootstrap over it.
+
+    ## Info
+    `distance` (share of wrong cells) and `success`; `rule` only with `reveal_rule=True`.
+
+    ## Options
+    - `length` (3 to 1024), `horizon`.
+    - `split` and `rules`: a split's name or file, and `"train"`, `"test"`, `"all"`, a rule or a
+      list of rules to draw from.
+    - `goal`: `"zeros"`, `"random"` (drawn at each reset) or the cells of a tape; `observe_goal`.
+    - `reward`, `success_bonus`, `start_density`.
+    - `noise`: each cell flips with this probability after the update.
+    - `mask`: cells hidden from the observation, as `length` flags (1 hides) or cell numbers.
+      Success and distance still see them.
+    - `reveal_rule`: put the rule into `info`.
+    - `task`: a ready-made `Task` in place of all the options above.
+    - `render_mode`: `"ansi"` or `"rgb_array"`, the episode's space-time diagram so far.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": list(RENDER_MODES), "render_fps": 4}
+
+    def __init__(
+        self, *, task: Task | None = None, render_mode: str | None = None, **options: Any
+    ) -> None:
+        if render_mode is not None and render_mode not in RENDER_MODES:
+            raise ValueError(f"unknown render_mode {render_mode!r}: use None, 'ansi', 'rgb_array'")
+        self.task = resolve(task, options)
+        self.render_mode = render_mode
+        self.action_space = spaces.Discrete(self.task.length)
+        self.observation_space = _observation_space(self.task)
+        self._num_bytes = -(-self.task.length // 8)
+        self._times = [share.tobytes() for share in _shares(self.task.horizon)]
+        self._distances = _shares(self.task.length).tolist()
+        self._bonus = float(np.float32(self.task.success_bonus))
+        self._started = False
+        self._ended = False
+        self._tape = self._goal = self._rule = self._t = 0
+        self._distance = 0.0
+        self._law: dynamics.Law = ()
+        self._history: list[int] = []
+        self._flips: list[int] = []
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        given = _check_options(options, ("rule", "tape", "goal"))
+        length, rules = self.task.length, self.task.rules
+        # The rule is drawn even where it is given, so that the draws after it do not move.
+        self._rule = rules[int(self.np_random.integers(len(rules)))]
+        if "rule" in given:
+            self._rule = dynamics.check_rule(given["rule"])
+        if "goal" in given:
+            self._goal = parse_goal(given["goal"], length)
+        else:
+            self._goal = self._draw(0.5) if self.task.goal is None else self.task.goal
+        if "tape" in given:
+            self._tape = parse_tape(given["tape"], length)
+            if self._tape == self._goal:
+                raise ValueError("the start tape is the goal: give another tape or goal")
+        else:
+            self._tape = self._draw(self.task.start_density)
+            while self._tape == self._goal:
+                self._tape = self._draw(self.task.start_density)
+        self._law = dynamics.law(self._rule)
+        self._distance = self._distances[(self._tape ^ self._goal).bit_count()]
+        self._t = 0
+        self._started, self._ended = True, False
+        self._history, self._flips = [self._tape], []
+        return self._observe(), self._info(success=False)
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        if not self._started or self._ended:
+            raise ResetNeeded(
+                "the episode has ended: call reset() before step()"
+                if self._started
+                else "call reset() before step()"
+            )
+        chosen = self.task
+        length = chosen.length
+        try:
+            cell = operator.index(action)
+        except TypeError:
+            raise ValueError(f"an action is one integer cell, not {action!r}") from None
+        if not 0 <= cell < length:
+            raise ValueError(f"action {cell} is no cell: choose from 0 to {length - 1}")
+        tape = dynamics.evolve_by(self._tape ^ (1 << cell), self._law, length)
+        if chosen.noise:
+            tape ^= self._draw(chosen.noise)
+        distance = self._distances[(tape ^ self._goal).bit_count()]
+        paid = reward(chosen.reward, self._distance, distance, self._bonus)
+        self._tape, self._distance, self._t = tape, distance, self._t + 1
+        terminated = distance == 0
+        truncated = self._t >= chosen.horizon and not terminated
+        self._ended = terminated or truncated
+        if self.render_mode is not None:
+            self._history.append(tape)
+            self._flips.append(cell)
+        return self._observe(), paid, terminated, truncated, self._info(terminated)
+
+    def render(self) -> Any:
+        """The space-time diagram of the episode so far, as text or as pixels."""
+        if self.render_mode is None:
+            gymnasium.logger.warn('pass render_mode="ansi" or "rgb_array" to render')
+            return None
+        if not self._started:
+            raise ResetNeeded("call reset() before render()")
+        tapes = [np.frombuffer(self._cells(tape), "<f4") for tape in self._history]
+        if self.render_mode == "ansi":
+            return "\n".join(draw.text_rows(tapes, self._flips)) + "\n"
+        return draw.picture(tapes, self._flips)
+
+    def _draw(self, density: float) -> int:
+        """A tape whose cells are ones with probability `density`."""
+        length = self.task.length
+        if density == 0.5:
+            words = self.np_random.bit_generator.random_raw(-(-length // 64))
+            return int.from_bytes(words.tobytes(), "little") & ((1 << length) - 1)
+        ones = self.np_random.random(length) < density
+        return int.from_bytes(np.packbits(ones, bitorder="little").tobytes(), "little")
+
+    def _cells(self, tape: int) -> bytearray:
+        """The cells as the bytes of so many float32."""
+        rows = [_BYTE_BUFFERS[byte] for byte in tape.to_bytes(self._num_bytes, "little")]
+        cells = bytearray().join(rows)
+        del cells[4 * self.task.length :]
+        return cells
+
+    def _observe(self) -> np.ndarray:
+        chosen = self.task
+        # Bytes end to end, not array by array: at this size NumPy's overhead is what costs.
+        observation = self._cells(self._tape & ~chosen.hidden if chosen.hidden else self._tape)
+        observation += self._times[self._t]
+        if chosen.observe_goal:
+            observation += self._cells(self._goal)
+        return np.frombuffer(observation, "<f4")
+
+    def _info(self, success: bool) -> dict[str, Any]:
+        info: dict[str, Any] = {"distance": self._distance, "success": success}
+        if self.task.reveal_rule:
+            info["rule"] = self._rule
+        return info
+
+
+class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
+    """Many tapes at once: `TapeEnv` with a leading axis, computed on arrays of packed words.
+
+    Takes the options of `TapeEnv` and `autoreset_mode`, an `AutoresetMode` or its value. In
+    same-step mode `info` carries `final_obs` and `final_info` of the episodes that ended. In
+    disabled mode ended episodes are restarted by `reset(options={"reset_mask": ended})`.
+
+    `reset(options=...)` takes `rule`, `tape` and `goal` for all (`30`, `[L]`) or for each
+    (`[N]`, `[N, L]`), and `stream`, a `seeding.Stream` `[N]`, which fixes the noise of the episode to what
+    `tapebench.env` would make of that stream.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {
+        "render_modes": [],
+        "autoreset_mode": AutoresetMode.NEXT_STEP,
+    }
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        task: Task | None = None,
+        render_mode: None = None,
+        **options: Any,
+    ) -> None:
+        if isinstance(num_envs, bool) or not isinstance(num_envs, (int, np.integer)):
+            raise ValueError(f"num_envs must be a positive integer, not {num_envs!r}")
+        if num_envs < 1:
+            raise ValueError(f"num_envs must be a positive integer, not {num_envs}")
+        if render_mode is not None:
+            raise ValueError('the vector env does not render: use gymnasium.make("Tape-v0")')
+        try:
+            self.autoreset_mode = AutoresetMode(autoreset_mode)
+        except ValueError:
+            known = ", ".join(repr(mode.value) for mode in AutoresetMode)
+            raise ValueError(f"unknown autoreset_mode {autoreset_mode!r}: use {known}") from None
+        self.metadata = {**type(self).metadata, "autoreset_mode": self.autoreset_mode}
+        self.task = resolve(task, options)
+        self.num_envs = int(num_envs)
+        self.render_mode = None
+        self.single_action_space = spaces.Discrete(self.task.length)
+        self.single_observation_space = _observation_space(self.task)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        length, words = self.task.length, dynamics.num_words(self.task.length)
+        self._rules = np.array(self.task.rules, np.uint32)
+        self._fixed_goal = dynamics.to_words(self.task.goal or 0, length)
+        self._hidden = dynamics.to_words(self.task.hidden, length)
+        self._everyone = np.ones(self.num_envs, bool)
+        self._everyone.flags.writeable = False
+        # Each tape's bytes and one more, which is zero; `_in_bytes` is the tapes' place in it.
+        self._bytes = np.zeros((self.num_envs, 4 * words + 1), np.uint8)
+        self._in_bytes = np.ndarray(
+            (self.num_envs, words), "<u4", self._bytes.data, strides=(4 * words + 1, 4)
+        )
+        self._tape = np.zeros((self.num_envs, words), np.uint32)
+        self._goal = np.zeros((self.num_envs, words), np.uint32)
+        self._stream = seeding.Stream(*np.zeros((2, self.num_envs), np.uint32))
+        self._rule = np.zeros(self.num_envs, np.uint32)
+        self._masks = np.zeros((8, self.num_envs, 1), np.uint32)
+        self._distance = np.zeros(self.num_envs, np.float32)
+        self._t = np.zeros(self.num_envs, np.int32)
+        self._over = np.flatnonzero([])
+        self._started = False
+
+    def reset(
+        self,
+        *,
+        seed: int | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        given = _check_options(options, ("rule", "tape", "goal", "stream", "reset_mask"))
+        restarted = self._check_reset_mask(given.get("reset_mask", self._everyone))
+        self._distance = self._distance.copy()
+        self._start(np.flatnonzero(restarted), given)
+        self._over = self._over[~restarted[self._over]]
+        self._started = True
+        return self._observe(), self._info()
+
+    def step(
+        self, actions: Any
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        if not self._started:
+            raise ResetNeeded("call reset() before step()")
+        cells = self._check_actions(actions)
+        chosen, length = self.task, self.task.length
+        if self.autoreset_mode is AutoresetMode.DISABLED and len(self._over):
+            raise ResetNeeded(
+                f"episode {int(self._over[0])} has ended: "
+                'call reset(options={"reset_mask": ended}) before step()'
+            )
+        flipped = dynamics.flip(self._tape, cells)
+        self._tape = dynamics.evolve_by(flipped, tuple(self._masks), length)
+        if chosen.noise:
+            lane = seeding.NOISE + self._t[:, None].astype(np.uint32) * np.uint32(length)
+            self._tape ^= seeding.bernoulli_words(self._stream, lane, chosen.noise, length)
+        before, self._distance = self._distance, dynamics.distance(
+            self._tape, self._goal, length
+        )
+        self._t += 1
+        terminated = self._distance == 0
+        truncated = (self._t >= chosen.horizon) & ~terminated
+        bonus = np.float32(chosen.success_bonus)
+        paid = reward(chosen.reward, before, self._distance, bonus)
+        if self.autoreset_mode is AutoresetMode.NEXT_STEP and len(self._over):
+            self._start(self._over, {})
+            paid[self._over] = 0.0
+            terminated[self._over] = False
+            truncated[self._over] = False
+        self._over = np.flatnonzero(terminated | truncated)
+        final: dict[str, Any] = {}
+        if self.autoreset_mode is AutoresetMode.SAME_STEP and len(self._over):
+            final = self._final(self._over)
+            self._start(self._over, {})
+        return self._observe(), paid, terminated, truncated, self._info() | final
+
+    def _start(self, which: np.ndarray, given: dict[str, Any]) -> None:
+        """Begin an episode in the environments `which`, drawing what is not given.
+
+        Nothing changes before everything that was given has been checked.
+        """
+        chosen, length, words = self.task, self.task.length, self._tape.shape[-1]
+        # Raw 64-bit words: two for the stream, two for the rule, then those of goal and tape.
+        raw = self.np_random.bit_generator.random_raw(size=(len(which), 2 + words))
+        drawn = raw.astype("<u8", copy=False).view("<u4")
+        if "stream" in given:
+            identity, counter = _check_stream(given["stream"], self.num_envs)
+            stream = seeding.Stream(identity[which], counter[which])
+        else:
+            stream = seeding.Stream(drawn[:, 0], drawn[:, 1])
+        if "rule" in given:
+            rule = _check_rules(given["rule"], self.num_envs)[which]
+        else:
+            rule = self._rules[seeding.below(np.uint32(len(self._rules)), drawn[:, 2])]
+        if "goal" in given:
+            goal = self._parse_tapes("goal", given["goal"])[which]
+        elif chosen.goal is None:
+            goal = drawn[:, 4 : 4 + words] & dynamics.full(length)
+        else:
+            goal = self._fixed_goal
+        if "tape" in given:
+            tape = self._parse_tapes("tape", given["tape"])[which]
+            if (tape == goal).all(axis=-1).any():
+                raise ValueError("a start tape is its goal: give another tape or goal")
+        elif chosen.start_density == 0.5:
+            tape = goal ^ seeding.nonzero_words(drawn[:, 4 + words :], length)
+        else:
+            tape = self._draw_biased(goal, len(which))
+        self._stream.identity[which] = stream.identity
+        self._stream.counter[which] = stream.counter
+        self._rule[which] = rule
+        self._masks[:, which] = _LAWS[:, rule]
+        self._goal[which] = goal
+        self._tape[which] = tape
+        self._distance[which] = dynamics.distance(tape, goal, length)
+        self._t[which] = 0
+
+    def _draw_biased(self, goal: np.ndarray, num: int) -> np.ndarray:
+        """Start tapes at a density other than 0.5, drawn again where they equal the goal."""
+        tape = np.array(np.broadcast_to(goal, (num, self._tape.shape[-1])))
+        while (again := (tape == goal).all(axis=-1)).any():
+            uniform = self.np_random.random((int(again.sum()), self.task.length))
+            tape[again] = dynamics.pack(uniform < self.task.start_density)
+        return tape
+
+    def _parse_tapes(self, name: str, given: Any) -> np.ndarray:
+        """A tape for all or one for each, given as cells, as words `[N, W]`."""
+        length = self.task.length
+        if name == "goal" and isinstance(given, str):
+            words = dynamics.to_words(parse_goal(given, length), length)
+        else:
+            words = dynamics.pack(parse_cells(given, length, name, self.num_envs))
+        return np.broadcast_to(words, self._tape.shape)
+
+    def _observe(self) -> np.ndarray:
+        chosen, length = self.task, self.task.length
+        tape = self._tape & ~self._hidden if chosen.hidden else self._tape
+        observation = self._cells(tape)
+        observation[:, length] = self._t.astype(np.float32) / np.float32(chosen.horizon)
+        if chosen.observe_goal:
+            goal = self._cells(self._goal)[:, :length]
+            return np.concatenate([observation, goal], axis=1)
+        return observation
+
+    def _cells(self, tape: np.ndarray) -> np.ndarray:
+        """The cells of packed tapes as float32, with a zero after the last: `[N, L + 1]`.
+
+        One look-up per byte, several times as fast as shifting bits out, straight into the rows
+        of the result; these are whole bytes long, so what is returned is a view of their start.
+        """
+        self._in_bytes[...] = tape
+        rows = np.take(_BYTE_CELLS, self._bytes, axis=0, mode="clip")
+        return rows.reshape(self.num_envs, -1)[:, : self.task.length + 1]
+
+    def _info(self) -> dict[str, Any]:
+        info: dict[str, Any] = {
+            "distance": self._distance,
+            "success": self._distance == 0,
+        }
+        if self.task.reveal_rule:
+            info["rule"] = self._rule.astype(np.int64)
+        return info | {f"_{key}": self._everyone for key in info}
+
+    def _final(self, which: np.ndarray) -> dict[str, Any]:
+        """What same-step mode reports of the episodes that ended, in Gymnasium's layout."""
+        ended = np.zeros(self.num_envs, bool)
+        ended[which] = True
+        observations = np.full(self.num_envs, None, object)
+        for index, row in zip(which, self._observe()[which], strict=True):
+            observations[index] = row
+        final = {}
+        for key, value in self._info().items():
+            final[key] = ended if key.startswith("_") else np.where(ended, value, value.dtype.type())
+        return {
+            "final_obs": observations,
+            "_final_obs": ended,
+            "final_info": final,
+            "_final_info": ended,
+        }
+
+    def _check_actions(self, actions: Any) -> np.ndarray:
+        cells = np.asarray(actions)
+        if cells.shape != (self.num_envs,):
+            raise ValueError(f"actions must have shape ({self.num_envs},), not {cells.shape}")
+        if cells.dtype.kind not in "iu":
+            raise ValueError(f"actions must be integers, not {cells.dtype}")
+        # Seen as unsigned a negative action is a huge one: a single pass finds both.
+        if cells.view(f"u{cells.itemsize}").max() >= self.task.length:
+            wrong = int(cells[(cells < 0) | (cells >= self.task.length)][0])
+            raise ValueError(f"action {wrong} is no cell: choose from 0 to {self.task.length - 1}")
+        return cells
+
+    def _check_reset_mask(self, mask: Any) -> np.ndarray:
+        array = np.asarray(mask)
+        if array.shape != (self.num_envs,) or array.dtype != bool or not array.any():
+            raise ValueError(f"reset_mask must be {self.num_envs} booleans, at least one of them True")
+        if not self._started and not array.all():
+            raise ResetNeeded("the first reset() must start every episode: leave reset_mask out")
+        return array
+
+
+def _shares(whole: int) -> np.ndarray:
+    """0, 1, ... whole of `whole`, as the float32 that arrays would compute."""
+    return np.arange(whole + 1, dtype="<f4") / np.float32(whole)
+
+
+def _observation_space(chosen: Task) -> spaces.Box:
+    return spaces.Box(0.0, 1.0, (chosen.observation_size,), np.float32)
+
+
+def _check_options(options: dict[str, Any] | None, known: tuple[str, ...]) -> dict[str, Any]:
+    given = dict(options or {})
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(str(name), known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+            raise ValueError(f"unknown reset option {name!r}: {hint}")
+    return given
+
+
+def _check_rules(rule: Any, num: int) -> np.ndarray:
+    array = np.asarray(rule)
+    if array.shape not in ((), (num,)):
+        raise ValueError(f"rule must be one rule or {num} of them, not shape {array.shape}")
+    for member in np.unique(array):
+        dynamics.check_rule(member)
+    return np.broadcast_to(array, (num,))
+
+
+def _check_stream(stream: Any, num: int) -> seeding.Stream:
+    parts = [np.asarray(part) for part in stream]
+    if len(parts) != 2 or any(part.shape != (num,) or part.dtype != np.uint32 for part in parts):
+        raise ValueError(f"stream must be a seeding.Stream of two uint32 arrays of shape ({num},)")
+    return seeding.Stream(*parts)

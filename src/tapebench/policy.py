@@ -1,0 +1,115 @@
+"""Policies: what chooses cells, for the one evaluator that everything goes through.
+
+A policy is two functions on batches. `init(rule, num)` gives the memory of `num` episodes, whose
+rules are `rule[num]`; `act(memory, obs, key)` gives the memory after and one cell per episode.
+What is privileged enters by `init` alone: `blind` shuts that door, and a policy that did not
+pass through it says `sees_rule`.
+
+`act` must be a function that stays the same from call to call (parameters belong into the
+memory), since the evaluator compiles it once.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from tapebench import dynamics
+from tapebench.task import Task
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How to start and how to act. See the module for the contract."""
+
+    name: str
+    init: Callable[[Any, int], Any]
+    act: Callable[[Any, Any, Any], tuple[Any, Any]]
+    backend: str = "jax"
+    """`"jax"`: pure and traceable, `key` is a JAX key. `"numpy"`: `key` is a NumPy generator."""
+    sees_rule: bool = True
+
+
+def blind(policy: Policy) -> Policy:
+    """The same policy without the rule: its `init` is given None instead."""
+
+    def init(rule: Any, num: int) -> Any:
+        return policy.init(None, num)
+
+    return Policy(policy.name, init, policy.act, policy.backend, sees_rule=False)
+
+
+@cache
+def random(task: Task) -> Policy:
+    """A uniformly random cell."""
+    return blind(Policy("random", _no_memory, partial(_act_random, task.length)))
+
+
+@cache
+def flip_ones(task: Task) -> Policy:
+    """A random cell among those observed as one; any cell if there is none."""
+    return blind(Policy("flip-ones", _no_memory, partial(_act_flip_ones, task.length)))
+
+
+@cache
+def greedy(task: Task) -> Policy:
+    """The cell after whose flip the true rule leaves the fewest wrong cells; ties at random.
+
+    Plans on what it observes, so hidden cells count as zeros.
+    """
+    if task.goal is None and not task.observe_goal:
+        raise ValueError('greedy needs to know a random goal: set observe_goal=True')
+    return Policy("greedy", lambda rule, num: rule, partial(_act_greedy, task.length, task.goal))
+
+
+NAMED: dict[str, Callable[[Task], Policy]] = {
+    "random": random,
+    "flip-ones": flip_ones,
+    "greedy": greedy,
+}
+"""Policies that need no training, by the name the command line uses."""
+
+
+def make(name: str, task: Task) -> Policy:
+    """A policy by name; an unknown name suggests the nearest."""
+    if name not in NAMED:
+        close = difflib.get_close_matches(name, NAMED, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(NAMED)}"
+        raise ValueError(f"unknown policy {name!r}: {hint}")
+    return NAMED[name](task)
+
+
+def _no_memory(rule: Any, num: int) -> tuple[()]:
+    return ()
+
+
+def _act_random(length: int, memory: Any, obs: Any, key: Any) -> tuple[Any, Any]:
+    import jax
+
+    return memory, jax.random.randint(key, obs.shape[:1], 0, length)
+
+
+def _act_flip_ones(length: int, memory: Any, obs: Any, key: Any) -> tuple[Any, Any]:
+    import jax
+
+    cells = obs[:, :length]
+    return memory, (cells + jax.random.uniform(key, cells.shape)).argmax(axis=-1)
+
+
+def _act_greedy(length: int, goal: int | None, memory: Any, obs: Any, key: Any) -> tuple[Any, Any]:
+    import jax
+
+    tape = dynamics.pack(obs[:, :length])[:, None]
+    if goal is None:
+        target = dynamics.pack(obs[:, length + 1 :])[:, None]
+    else:
+        target = dynamics.to_words(goal, length)
+    every_cell = np.arange(length, dtype=np.uint32)[None]
+    after = dynamics.step(tape, every_cell, memory[:, None], length)
+    wrong = dynamics.hamming(after, target).astype(np.float32)
+    return memory, (wrong + jax.random.uniform(key, wrong.shape)).argmin(axis=-1)

@@ -1,0 +1,168 @@
+"""The 256 elementary rules: symmetries, rollout features, types and Wolfram classes.
+
+`table()` reads the shipped `data/rules.json`; `make_table()` computes it again, to the byte.
+
+Features follow the paper's recipe, with the numbers it leaves open fixed here: 256 random tapes
+of 32 cells, each rolled out for 64 updates without interventions. Averaged over tapes and time,
+*density* is the share of ones, *entropy* the binary entropy (bits) of that share tape by tape,
+*activity* the share of cells that one update changes. The rollout length matters: on 32 cells
+rule 90 dies out after 16 updates, so 16 updates alone would make it chaotic, and 64 make it
+periodic, as the paper has it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import resources
+
+import numpy as np
+
+from tapebench import dynamics, seeding
+
+FEATURE_LENGTH = 32
+FEATURE_UPDATES = 64
+FEATURE_TRIALS = 256
+FEATURE_UNIT = 1_000_000
+"""Features are kept as integers, in millionths, so that no comparison hangs on a last digit."""
+
+TYPES = ("stable", "periodic", "chaotic")
+
+WOLFRAM_SOURCE = (
+    "S. Wolfram, A New Kind of Science (2002); the classes of the 88 representatives as listed in "
+    "G. J. Martinez, A Note on Elementary Cellular Automata Classification, "
+    "Journal of Cellular Automata 8 (2013) 233-259"
+)
+_WOLFRAM_CLASSES = {
+    1: (0, 8, 32, 40, 128, 136, 160, 168),
+    3: (18, 22, 30, 45, 60, 90, 105, 122, 126, 146, 150),
+    4: (41, 54, 106, 110),
+}
+"""Representatives of classes 1, 3 and 4; every other rule is of class 2."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One row of the rule table. Features are in millionths."""
+
+    rule: int
+    type: str
+    wolfram_class: int
+    mirror: int
+    complement: int
+    density: int
+    entropy: int
+    activity: int
+
+
+def mirror(rule: int) -> int:
+    """The rule seen in a mirror: left and right neighbours exchanged."""
+    swapped = rule & 0b10100101
+    for a, b in ((1, 4), (3, 6)):
+        swapped |= ((rule >> a) & 1) << b | ((rule >> b) & 1) << a
+    return swapped
+
+
+def complement(rule: int) -> int:
+    """The rule seen in the negative: zeros and ones exchanged. It does not keep the zero goal."""
+    return sum((1 - ((rule >> (7 - bit)) & 1)) << bit for bit in range(8))
+
+
+def mirror_orbit(rule: int) -> tuple[int, ...]:
+    """A rule and its mirror image, ascending: one of 160 orbits."""
+    return tuple(sorted({rule, mirror(rule)}))
+
+
+def orbit(rule: int) -> tuple[int, ...]:
+    """All rules equal to this one up to mirror and complement, ascending: one of 88 orbits."""
+    return tuple(sorted({*mirror_orbit(rule), *mirror_orbit(complement(rule))}))
+
+
+def wolfram_class(rule: int) -> int:
+    """Wolfram's class, 1 to 4, which is the same for a whole orbit. See `WOLFRAM_SOURCE`."""
+    representative = orbit(rule)[0]
+    for number, representatives in _WOLFRAM_CLASSES.items():
+        if representative in representatives:
+            return number
+    return 2
+
+
+def classify(entropy: int, activity: int) -> str:
+    """The operational type by the paper's thresholds, from features in millionths."""
+    if activity < 0.06 * FEATURE_UNIT and entropy < 0.25 * FEATURE_UNIT:
+        return "stable"
+    if activity > 0.22 * FEATURE_UNIT and entropy > 0.55 * FEATURE_UNIT:
+        return "chaotic"
+    return "periodic"
+
+
+def features() -> np.ndarray:
+    """Density, entropy and activity of every rule in millionths, int64 `[256, 3]`."""
+    length, updates = FEATURE_LENGTH, FEATURE_UPDATES
+    tapes = seeding.feature_tapes(length, FEATURE_TRIALS)
+    laws = dynamics.law(np.arange(dynamics.NUM_RULES)[:, None])
+    tape = np.broadcast_to(tapes, (dynamics.NUM_RULES, *tapes.shape))
+    nothing = np.zeros(tapes.shape[-1], np.uint32)
+    ones_at = np.empty((updates, *tape.shape[:-1]), np.int64)
+    changed = np.zeros(dynamics.NUM_RULES, np.int64)
+    for update in range(updates):
+        after = dynamics.evolve_by(tape, laws, length)
+        ones_at[update] = dynamics.hamming(after, nothing)
+        changed += dynamics.hamming(after, tape).sum(axis=-1)
+        tape = after
+    cells = updates * FEATURE_TRIALS * length
+    share = np.arange(length + 1) / length
+    binary_entropy = np.zeros(length + 1)
+    inner = share[1:-1]
+    binary_entropy[1:-1] = -inner * np.log2(inner) - (1 - inner) * np.log2(1 - inner)
+    density = ones_at.sum(axis=(0, 2)) / cells
+    entropy = binary_entropy[ones_at].mean(axis=(0, 2))
+    raw = np.stack([density, entropy, changed / cells], axis=-1)
+    return np.rint(raw * FEATURE_UNIT).astype(np.int64)
+
+
+def make_table() -> list[Rule]:
+    """Compute the table from scratch. `table` reads the shipped copy of it."""
+    rows = []
+    for rule, (density, entropy, activity) in enumerate(features().tolist()):
+        rows.append(
+            Rule(
+                rule=rule,
+                type=classify(entropy, activity),
+                wolfram_class=wolfram_class(rule),
+                mirror=mirror(rule),
+                complement=complement(rule),
+                density=density,
+                entropy=entropy,
+                activity=activity,
+            )
+        )
+    return rows
+
+
+def dump_table(rows: list[Rule]) -> str:
+    """The table as the text of `data/rules.json`: one rule per line."""
+    lines = ",\n".join("    " + json.dumps(asdict(row)) for row in rows)
+    head = {
+        "length": FEATURE_LENGTH,
+        "updates": FEATURE_UPDATES,
+        "trials": FEATURE_TRIALS,
+        "unit": FEATURE_UNIT,
+        "wolfram_source": WOLFRAM_SOURCE,
+    }
+    opening = json.dumps(head, indent=2).removesuffix("\n}")
+    return f'{opening},\n  "rules": [\n{lines}\n  ]\n}}\n'
+
+
+@cache
+def table() -> tuple[Rule, ...]:
+    """The shipped rule table, one row per rule, indexed by rule number."""
+    text = resources.files("tapebench").joinpath("data/rules.json").read_text()
+    return tuple(Rule(**row) for row in json.loads(text)["rules"])
+
+
+def count_types(rules: tuple[int, ...]) -> dict[str, int]:
+    """How many of these rules are of each type."""
+    types = [table()[rule].type for rule in rules]
+    return {name: types.count(name) for name in TYPES}

@@ -1,0 +1,173 @@
+"""The only places randomness is derived: an integer hash, streams of it, and named JAX keys.
+
+The hash is written out here on uint32, so that exam tapes and rule features depend on neither
+NumPy's nor JAX's generators, nor on their versions. It serves NumPy and JAX arrays alike.
+
+A *stream* is a pair of uint32, an identity and a counter. `draw(stream, lane)` is a pure function
+of the pair and a lane number; `advance` moves to the next episode. An environment that carries
+its stream in its state needs no key per step, and its whole future is fixed by the pair it was
+given at reset.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tapebench import dynamics
+
+if TYPE_CHECKING:
+    import jax
+
+EXAM_VERSION = 1
+"""Version of the standard exam. A change to the tapes below is a change of this number."""
+
+RULE, TAPE, GOAL, NOISE = (np.uint32(purpose << 28) for purpose in range(4))
+"""First lane of each purpose, so that no two draws of one episode share a lane."""
+
+_WEYL = np.uint32(0x9E3779B9)
+_FEATURES, _EXAM = 0x52554C45, 0x4558414D
+
+
+def mix(x: Any) -> Any:
+    """A bijection of uint32 in which every input bit moves every output bit.
+
+    The constants are those of the `lowbias32` function of the hash-prospector project.
+    """
+    x = (x ^ (x >> 16)) * np.uint32(0x7FEB352D)
+    x = (x ^ (x >> 15)) * np.uint32(0x846CA68B)
+    return x ^ (x >> 16)
+
+
+def hash32(*words: Any) -> Any:
+    """Absorb uint32 arrays (broadcast together) and Python ints into one uint32 per element."""
+    state: Any = np.zeros(1, np.uint32)
+    for word in words:
+        if isinstance(word, int):
+            word = np.array([word & 0xFFFFFFFF], np.uint32)
+        state = mix((state ^ word) + _WEYL)
+    return state
+
+
+class Stream(NamedTuple):
+    """Where draws come from: two uint32 arrays of the same shape."""
+
+    identity: Any
+    counter: Any
+
+
+def draw(stream: Stream, lane: Any) -> Any:
+    """Uniform uint32 for each lane: a stream of shape `[...]`, `lane[n]` -> `[..., n]`.
+
+    The identity is mixed in last. Mixed in first, everything would pass through 32 bits that one
+    drawn word gives away in full, and a start tape would betray the rule drawn beside it. Two
+    lanes of one episode never meet; of two episodes they do only if these lie thousands apart.
+    """
+    counter = stream.counter[..., None]
+    return mix(mix(counter + lane * _WEYL) ^ stream.identity[..., None])
+
+
+def advance(stream: Stream) -> Stream:
+    """The stream of the next episode."""
+    return Stream(stream.identity, stream.counter + np.uint32(1))
+
+
+def below(bound: Any, word: Any) -> Any:
+    """Scale uniform words to integers from 0 to bound - 1: the high half of their product.
+
+    `bound` is at most 2^16; the bias is at most bound / 2^32.
+    """
+    high, low = word >> 16, word & np.uint32(0xFFFF)
+    return (high * bound + (low * bound >> 16)) >> 16
+
+
+def nonzero_words(words: Any, length: int) -> Any:
+    """Map uniform words `[..., W]` to a tape uniform over all tapes of `length` but the zero one.
+
+    Added to a goal by XOR this draws a start tape that is never the goal, without a redraw. In
+    one word it is `1 + floor(word * (2^length - 1) / 2^32)`, written so that it stays in 32 bits.
+    """
+    if length > dynamics.WORD:
+        words = words & dynamics.full(length)
+        is_zero = (words == 0).all(axis=-1, keepdims=True)
+        return words | is_zero.astype(np.uint32)
+    if length == dynamics.WORD:
+        return words + (words == 0).astype(np.uint32)
+    whole, rest = words >> (dynamics.WORD - length), words << length
+    return whole + (rest >= words).astype(np.uint32)
+
+
+def bernoulli_words(stream: Stream, lane: Any, probability: Any, length: int) -> Any:
+    """A tape whose cells are one with `probability`, independently: `[..., W]`.
+
+    Cell i is decided by lane + i to a resolution of 2^-24; 0 and 1 are never and always.
+    """
+    lanes = lane + np.arange(length, dtype=np.uint32)
+    uniform = (draw(stream, lanes) >> 8).astype(np.float32) * np.float32(2.0**-24)
+    return dynamics.pack(uniform < probability)
+
+
+def exam_tapes(
+    length: int, episodes: int, *, goals: np.ndarray | None = None, salt: str = ""
+) -> np.ndarray:
+    """The start tapes of an exam, `[episodes, W]`: fair coins, none equal to its goal.
+
+    They depend on the exam version, the length, the episode number and, for a fresh exam, its
+    salt: never on a rule, an agent or a seed. A tape equal to its goal (`goals[episodes, W]`,
+    by default zeros) is drawn again.
+    """
+    words = np.arange(dynamics.num_words(length), dtype=np.uint32)
+    goals = np.zeros((episodes, len(words)), np.uint32) if goals is None else goals
+    tapes, attempt = np.array(goals), 0
+    while len(again := np.flatnonzero((tapes == goals).all(axis=-1))):
+        episode = again[:, None].astype(np.uint32)
+        head = (_EXAM, EXAM_VERSION, zlib.crc32(salt.encode()), length)
+        tapes[again] = hash32(*head, episode, attempt, words) & dynamics.full(length)
+        attempt += 1
+    return tapes
+
+
+def exam_streams(episodes: int, *, salt: str = "") -> Stream:
+    """One stream per exam episode, `[episodes]`, for noise and random goals."""
+    episode = np.arange(episodes, dtype=np.uint32)
+    head = (_EXAM, EXAM_VERSION, zlib.crc32(salt.encode()))
+    return Stream(hash32(*head, 0, episode), hash32(*head, 1, episode))
+
+
+def feature_tapes(length: int, trials: int) -> np.ndarray:
+    """The random tapes behind the rule features, `[trials, W]`."""
+    trial = np.arange(trials, dtype=np.uint32)[:, None]
+    words = np.arange(dynamics.num_words(length), dtype=np.uint32)
+    return hash32(_FEATURES, length, trial, words) & dynamics.full(length)
+
+
+def key(seed: int, *names: str | int) -> jax.Array:
+    """The JAX key of a named stream: `key(7, "dqn", "explore")`.
+
+    A stream depends on its own name alone, so a new one moves no other.
+    """
+    import jax
+
+    stream = jax.random.key(seed)
+    for name in names:
+        stream = jax.random.fold_in(stream, np.uint32(_word(name)))
+    return stream
+
+
+def generator(seed: int, *names: str | int) -> np.random.Generator:
+    """The NumPy generator of a named stream, for what is not compiled."""
+    return np.random.default_rng([seed, *map(_word, names)])
+
+
+def stream(key: jax.Array) -> Stream:
+    """A fresh stream from a JAX key."""
+    import jax
+
+    identity, counter = jax.random.bits(key, (2,), np.uint32)
+    return Stream(identity, counter)
+
+
+def _word(name: str | int) -> int:
+    return name if isinstance(name, int) else zlib.crc32(name.encode())

@@ -1,0 +1,170 @@
+"""What is asked of the agent: which rules, which goal, what it sees and what it is paid.
+
+`make_task` turns the options that every face of the environment takes (Gymnasium, the vector
+environment, JAX) into one validated value, so that a mistake is refused in the same words
+everywhere. `reward` is the one definition of the reward, shared by all of them.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tapebench import dynamics, splits
+
+REWARDS = ("distance", "sparse", "potential")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A validated description of an environment. Tapes are Python integers, bit i is cell i."""
+
+    length: int
+    horizon: int
+    rules: tuple[int, ...]
+    """An episode's rule is drawn uniformly from these."""
+    goal: int | None
+    """`None`: drawn anew at each reset."""
+    observe_goal: bool
+    reward: str
+    success_bonus: float
+    start_density: float
+    noise: float
+    hidden: int
+    """Cells that the observation shows as zero."""
+    reveal_rule: bool
+
+    @property
+    def observation_size(self) -> int:
+        """Entries of an observation: the cells, t/H, then the goal's cells if observed."""
+        return self.length + 1 + self.length * self.observe_goal
+
+
+def make_task(
+    *,
+    length: int = 32,
+    horizon: int = 32,
+    split: Any = "fps30",
+    rules: Any = "train",
+    goal: Any = "zeros",
+    observe_goal: bool = False,
+    reward: str = "distance",
+    success_bonus: float = 1.0,
+    start_density: float = 0.5,
+    noise: float = 0.0,
+    mask: Any = None,
+    reveal_rule: bool = False,
+) -> Task:
+    """Validate the options of `Tape-v0` (documented in `tapebench.gym.TapeEnv`)."""
+    length = dynamics.check_length(length)
+    if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)) or horizon < 1:
+        raise ValueError(f"horizon must be a positive integer, not {horizon!r}")
+    if reward not in REWARDS:
+        close = difflib.get_close_matches(str(reward), REWARDS, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(REWARDS)}"
+        raise ValueError(f"unknown reward {reward!r}: {hint}")
+    goal_tape = None if isinstance(goal, str) and goal == "random" else parse_goal(goal, length)
+    density = _check_share("start_density", start_density)
+    only_start = {0.0: 0, 1.0: (1 << length) - 1}.get(density)
+    if only_start is not None and only_start == goal_tape:
+        raise ValueError(f"start_density={density:g} always starts at the goal: choose another")
+    return Task(
+        length=length,
+        horizon=int(horizon),
+        rules=splits.select(split, rules),
+        goal=goal_tape,
+        observe_goal=bool(observe_goal),
+        reward=reward,
+        success_bonus=float(success_bonus),
+        start_density=density,
+        noise=_check_share("noise", noise),
+        hidden=0 if mask is None else parse_mask(mask, length),
+        reveal_rule=bool(reveal_rule),
+    )
+
+
+def resolve(task: Task | None, options: dict[str, Any]) -> Task:
+    """The task that a face was given: ready-made, or as options to validate; not both."""
+    if task is None:
+        return make_task(**options)
+    if options:
+        raise ValueError(f"give a task or options, not both: {', '.join(options)}")
+    return task
+
+
+def parse_goal(goal: Any, length: int) -> int:
+    """A goal as a Python-integer tape: `"zeros"`, or `length` cells of 0 and 1."""
+    if isinstance(goal, str) and goal == "zeros":
+        return 0
+    if isinstance(goal, str) and set(goal) - {"0", "1"}:
+        raise ValueError(f'unknown goal {goal!r}: use "zeros", "random" or {length} cells of 0/1')
+    return parse_tape(goal, length, "goal")
+
+
+def parse_tape(cells: Any, length: int, what: str = "tape") -> int:
+    """A tape given cell by cell (a sequence, an array or a text of 0 and 1) as an integer."""
+    return dynamics.to_int(dynamics.pack(parse_cells(cells, length, what)))
+
+
+def parse_cells(cells: Any, length: int, what: str, num: int | None = None) -> np.ndarray:
+    """Cells of 0 and 1 as uint8, `[length]` or, where `num` tapes may be meant, `[num, length]`."""
+    if isinstance(cells, str):
+        cells = [character == "1" if character in "01" else 2 for character in cells]
+    try:
+        array = np.asarray(cells)
+    except ValueError:
+        raise ValueError(f"{what} must be {length} cells of 0 and 1") from None
+    shapes = {(length,)} | ({(num, length)} if num is not None else set())
+    if array.shape not in shapes:
+        wanted = " or ".join(str(shape) for shape in sorted(shapes, key=len))
+        raise ValueError(f"{what} must have shape {wanted}, not {array.shape}")
+    if array.dtype.kind not in "buif" or not np.isin(array, (0, 1)).all():
+        raise ValueError(f"{what} must hold only 0 and 1")
+    return array.astype(np.uint8)
+
+
+def parse_mask(mask: Any, length: int) -> int:
+    """Hidden cells as a tape of ones. Given as `length` flags (1 hides) or as cell numbers.
+
+    The two cannot be confused: as cell numbers, `length` values of 0 and 1 would repeat.
+    """
+    values = list(mask) if isinstance(mask, (Iterable, str)) else [mask]
+    if len(values) == length and all(value in (0, 1) for value in values):
+        return parse_tape(values, length, "mask")
+    cells: set[int] = set()
+    for value in values:
+        if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+            raise ValueError(f"mask must be {length} flags of 0/1 or a list of cells to hide")
+        if not 0 <= value < length:
+            raise ValueError(f"mask hides cell {value}: cells are 0 to {length - 1}")
+        if int(value) in cells:
+            raise ValueError(f"mask names cell {value} twice: list each once")
+        cells.add(int(value))
+    return sum(1 << cell for cell in cells)
+
+
+def reward(kind: str, before: Any, after: Any, success_bonus: Any) -> Any:
+    """The reward of a step that changed the distance to the goal from `before` to `after`.
+
+    `distance` pays minus the distance after the step, `potential` the distance gained, `sparse`
+    neither; each adds the bonus on success. Serves floats, NumPy and JAX; given the same float32
+    distances and bonus, all three agree to the bit once rounded to float32.
+    """
+    bonus = (after == 0) * success_bonus
+    if kind == "distance":
+        return bonus - after
+    if kind == "potential":
+        return bonus + (before - after)
+    return bonus + 0 * after
+
+
+def _check_share(name: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.floating, np.integer)):
+        raise ValueError(f"{name} must be a number from 0 to 1, not {value!r}")
+    if not 0.0 <= value <= 1.0:
+        raise ValueError(f"{name} must be from 0 to 1, not {value}")
+    return float(value)

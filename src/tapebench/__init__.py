@@ -5,13 +5,7 @@
 
 from gymnasium.envs.registration import register
 
-from tapebench.splits import Split, load
-from tapebench.task import Task, make_task
-
 __version__ = "0.1.0"
-__all__ = ["Split", "Task", "load_split", "make_task"]
-
-load_split = load
 
 register(
     id="Tape-v0",

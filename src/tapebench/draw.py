@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,18 @@ WHITE, BLACK, ORANGE = (255, 255, 255), (26, 26, 26), (230, 159, 0)
 """Zero, one, and the mark on a flipped cell: told apart by lightness, so by every eye."""
 
 ZERO, ONE, FLIPPED_ZERO, FLIPPED_ONE = "·", "█", "○", "◙"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One episode to draw."""
+
+    title: str
+    subtitle: str
+    tapes: Sequence[Sequence[int]]
+    """Cells `[T + 1, L]`."""
+    cells: Sequence[int]
+    """Cell t is the one flipped in row t; -1 for none."""
 
 
 def text_rows(tapes: Any, cells: Sequence[int]) -> list[str]:
@@ -33,6 +47,75 @@ def picture(tapes: Any, cells: Sequence[int], scale: int = 8) -> np.ndarray:
     for t, cell in enumerate(cells[: len(tapes)]):
         if cell >= 0:
             top, left = t * scale, cell * scale
-            core = (slice(top + inset, top + scale - inset), slice(left + inset, left + scale - inset))
-            pixels[core] = ORANGE
+            pixels[top + inset : top + scale - inset, left + inset : left + scale - inset] = ORANGE
     return pixels
+
+
+def print_panels(panels: Sequence[Panel]) -> None:
+    """Print the diagrams to the terminal, side by side where they fit."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    width = max(len(panels[0].tapes[0]), 20)
+    console.width = max(console.width, width)
+    per_row = (console.width + 3) // (width + 3)
+    for first in range(0, len(panels), max(1, per_row)):
+        row = panels[first : first + max(1, per_row)]
+        grid = Table.grid(padding=(0, 3))
+        bodies = []
+        for panel in row:
+            grid.add_column(width=width)
+            body = Text("\n".join(text_rows(panel.tapes, panel.cells)))
+            body.highlight_regex(f"[{FLIPPED_ZERO}{FLIPPED_ONE}]", "bold orange1")
+            bodies.append(body)
+        grid.add_row(*(Text(panel.title, style="bold") for panel in row))
+        grid.add_row(*(Text(panel.subtitle, style="dim") for panel in row))
+        grid.add_row(*bodies)
+        console.print(grid)
+    if any(panel.cells for panel in panels):
+        legend = f"{ONE} one  {ZERO} zero  {FLIPPED_ONE} flipped one  {FLIPPED_ZERO} flipped zero"
+        console.print(legend, style="dim", highlight=False)
+
+
+def save_png(panels: Sequence[Panel], path: Path) -> None:
+    """Write the diagrams side by side into a PNG file, aside first and then renamed."""
+    import matplotlib.figure
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch
+
+    def colour(rgb: tuple[int, int, int]) -> str:
+        return "#{:02x}{:02x}{:02x}".format(*rgb)
+
+    tallest = max(len(panel.tapes) for panel in panels)
+    figure = matplotlib.figure.Figure(
+        figsize=(3.6 * len(panels) + 0.4, 3.2 * tallest / 33 + 1.5), layout="constrained"
+    )
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    shades = ListedColormap([colour(WHITE), colour(BLACK)])
+    for axis, panel in zip(axes, panels, strict=True):
+        tapes = np.asarray(panel.tapes)
+        axis.imshow(tapes, cmap=shades, vmin=0, vmax=1, interpolation="nearest")
+        flips = [(cell, t) for t, cell in enumerate(panel.cells) if cell >= 0]
+        if flips:
+            size = (0.45 * 3.1 * 72 / tapes.shape[1]) ** 2
+            axis.scatter(*zip(*flips, strict=True), s=size, marker="s", color=colour(ORANGE))
+        axis.set_title(f"{panel.title}\n", fontsize=11, fontweight="bold", loc="left")
+        axis.text(0, 1.02, panel.subtitle, fontsize=8.5, transform=axis.transAxes)
+        axis.set_xlabel("cell")
+        axis.set_ylim(tallest - 0.5, -0.5)
+    axes[0].set_ylabel("step")
+    handles = [
+        Patch(facecolor=colour(BLACK), edgecolor="0.5", label="one"),
+        Patch(facecolor=colour(WHITE), edgecolor="0.5", label="zero"),
+    ]
+    if any(panel.cells for panel in panels):
+        handles.append(Patch(facecolor=colour(ORANGE), label="flipped by the agent"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    aside = path.with_name(path.name + ".partial")
+    try:
+        figure.savefig(aside, format="png", dpi=150)
+        aside.replace(path)
+    except OSError as error:
+        raise ValueError(f"cannot write {path}: {error.strerror}") from None

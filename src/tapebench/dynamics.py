@@ -122,7 +122,9 @@ def evolve_by(tape: Tape, masks: Law, length: int) -> Tape:
     without_left = (m0 ^ (m1 & right)) ^ (tape & (m2 ^ (m3 & right)))
     with_left = (m4 ^ (m5 & right)) ^ (tape & (m6 ^ (m7 & right)))
     evolved = without_left ^ (left & with_left)
-    return evolved if length % WORD == 0 and not isinstance(tape, int) else evolved & _mask(tape, length)
+    if isinstance(tape, int):
+        return evolved & ((1 << length) - 1)
+    return evolved & full(length) if length % WORD else evolved
 
 
 def evolve(tape: Tape, rule: Any, length: int) -> Tape:
@@ -177,14 +179,10 @@ def _column(values: Any) -> Any:
     return values[..., None].astype(np.uint32)
 
 
-def _mask(tape: Tape, length: int) -> Any:
-    return (1 << length) - 1 if isinstance(tape, int) else full(length)
-
-
 def _neighbours(tape: Tape, length: int) -> tuple[Tape, Tape]:
     """Two tapes whose cell i is cell i-1, and cell i+1, of this one.
 
-    The left one may carry a stray bit past the last cell; `evolve_by` masks it away.
+    The left one may carry stray bits past the last cell; `evolve_by` masks them away.
     """
     top = (length - 1) % WORD
     if isinstance(tape, int):

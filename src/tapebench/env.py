@@ -136,7 +136,8 @@ class TapeEnv:
             goal = seeding.draw(stream, seeding.GOAL + words) & dynamics.full(self.length)
 
         def draw_number() -> Array:
-            return seeding.below(params.num_rules, seeding.draw(stream, seeding.RULE[None]))[0]
+            drawn = seeding.draw(stream, np.array([seeding.RULE]))
+            return seeding.below(params.num_rules, drawn)[0]
 
         def fair() -> tuple[Array, Array]:
             drawn = seeding.draw(stream, seeding.TAPE + words)

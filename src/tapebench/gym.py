@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import operator
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -76,7 +76,7 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
     - `render_mode`: `"ansi"` or `"rgb_array"`, the episode's space-time diagram so far.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": list(RENDER_MODES), "render_fps": 4}
+    metadata = {"render_modes": list(RENDER_MODES), "render_fps": 4}  # noqa: RUF012
 
     def __init__(
         self, *, task: Task | None = None, render_mode: str | None = None, **options: Any
@@ -209,14 +209,11 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     disabled mode ended episodes are restarted by `reset(options={"reset_mask": ended})`.
 
     `reset(options=...)` takes `rule`, `tape` and `goal` for all (`30`, `[L]`) or for each
-    (`[N]`, `[N, L]`), and `stream`, a `seeding.Stream` `[N]`, which fixes the noise of the episode to what
-    `tapebench.env` would make of that stream.
+    (`[N]`, `[N, L]`), and `stream`, a `seeding.Stream` `[N]`, which fixes the noise of the
+    episode to what `tapebench.env` would make of that stream.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {
-        "render_modes": [],
-        "autoreset_mode": AutoresetMode.NEXT_STEP,
-    }
+    metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
 
     def __init__(
         self,
@@ -299,9 +296,7 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         if chosen.noise:
             lane = seeding.NOISE + self._t[:, None].astype(np.uint32) * np.uint32(length)
             self._tape ^= seeding.bernoulli_words(self._stream, lane, chosen.noise, length)
-        before, self._distance = self._distance, dynamics.distance(
-            self._tape, self._goal, length
-        )
+        before, self._distance = self._distance, dynamics.distance(self._tape, self._goal, length)
         self._t += 1
         terminated = self._distance == 0
         truncated = (self._t >= chosen.horizon) & ~terminated
@@ -413,9 +408,10 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         observations = np.full(self.num_envs, None, object)
         for index, row in zip(which, self._observe()[which], strict=True):
             observations[index] = row
-        final = {}
-        for key, value in self._info().items():
-            final[key] = ended if key.startswith("_") else np.where(ended, value, value.dtype.type())
+        final = {
+            key: ended if key.startswith("_") else np.where(ended, value, value.dtype.type())
+            for key, value in self._info().items()
+        }
         return {
             "final_obs": observations,
             "_final_obs": ended,
@@ -438,7 +434,7 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     def _check_reset_mask(self, mask: Any) -> np.ndarray:
         array = np.asarray(mask)
         if array.shape != (self.num_envs,) or array.dtype != bool or not array.any():
-            raise ValueError(f"reset_mask must be {self.num_envs} booleans, at least one of them True")
+            raise ValueError(f"reset_mask must be {self.num_envs} booleans with at least one True")
         if not self._started and not array.all():
             raise ResetNeeded("the first reset() must start every episode: leave reset_mask out")
         return array

@@ -63,7 +63,7 @@ def greedy(task: Task) -> Policy:
     Plans on what it observes, so hidden cells count as zeros.
     """
     if task.goal is None and not task.observe_goal:
-        raise ValueError('greedy needs to know a random goal: set observe_goal=True')
+        raise ValueError("greedy needs to know a random goal: set observe_goal=True")
     return Policy("greedy", lambda rule, num: rule, partial(_act_greedy, task.length, task.goal))
 
 

@@ -8,13 +8,13 @@ Given the same actions the two produce identical episodes, noise included.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapebench import dynamics, seeding
+from tapebench import dynamics, seeding, splits
 from tapebench import task as tasks
 from tapebench.gym import TapeVectorEnv
 from tapebench.policy import Policy
@@ -37,6 +37,8 @@ class Episodes:
     """int16 `[R, E, H]`: the actions; -1 once the episode is over."""
     wrong: np.ndarray
     """int16 `[R, E, H + 1]`: wrong cells at the start and after each step; 0 from success on."""
+    salt: str = ""
+    """Which exam: empty for the standard one."""
 
     @cached_property
     def success(self) -> np.ndarray:
@@ -62,9 +64,22 @@ class Episodes:
     @cached_property
     def returns(self) -> np.ndarray:
         """Undiscounted sum of rewards."""
-        before, after = self.wrong[..., :-1] / self.task.length, self.wrong[..., 1:] / self.task.length
-        rewards = tasks.reward(self.task.reward, before, after, self.task.success_bonus)
+        distance = self.wrong / self.task.length
+        rewards = tasks.reward(
+            self.task.reward, distance[..., :-1], distance[..., 1:], self.task.success_bonus
+        )
         return np.where(self.cells >= 0, rewards, 0.0).sum(axis=-1)
+
+    def trace(self, rule_index: int, episode: int) -> tuple[np.ndarray, np.ndarray]:
+        """The tapes `[T + 1, L]` and the actions `[T]` of one episode, by playing it again."""
+        actions = self.cells[rule_index, episode, : self.steps[rule_index, episode]]
+        visible = replace(self.task, hidden=0)
+        start = _exam(visible, np.array([self.rules[rule_index]]), episode + 1, self.salt)
+        env, obs, _ = _vector_env(visible, start)
+        tapes = [obs[episode]]
+        for cell in actions:
+            tapes.append(env.step(np.full(episode + 1, cell))[0][episode])
+        return np.array(tapes)[:, : self.task.length].astype(np.uint8), actions
 
     def soft_success(self, tolerance: float) -> np.ndarray:
         """Whether the final distance is at most `tolerance`."""
@@ -84,28 +99,19 @@ def rollout(
 
     `seed` decides the policy's own draws. A `salt` makes it a fresh exam of the same kind.
     """
-    members = np.array(task.rules if rules is None else rules, np.uint32)
-    streams = seeding.exam_streams(episodes, salt=salt)
-    words = np.arange(dynamics.num_words(task.length), dtype=np.uint32)
-    if task.goal is None:
-        goals = seeding.draw(streams, seeding.GOAL + words) & dynamics.full(task.length)
-    else:
-        goals = np.tile(dynamics.to_words(task.goal, task.length), (episodes, 1))
-    tapes = seeding.exam_tapes(task.length, episodes, goals=goals, salt=salt)
-
-    def on_every_rule(values: np.ndarray) -> np.ndarray:
-        return np.tile(values, (len(members),) + (1,) * (values.ndim - 1))
-
-    start = _Start(
-        rule=members.repeat(episodes),
-        tape=on_every_rule(tapes),
-        goal=on_every_rule(goals),
-        stream=seeding.Stream(*map(on_every_rule, streams)),
-    )
+    members = np.array(task.rules if rules is None else splits.select("", rules), np.uint32)
+    start = _exam(task, members, episodes, salt)
     run = _run_jax if policy.backend == "jax" else _run_numpy
     cells, wrong = run(policy, task, start, seed)
     shape = (len(members), episodes, -1)
-    return Episodes(policy.name, task, members.astype(int), cells.reshape(shape), wrong.reshape(shape))
+    return Episodes(
+        policy=policy.name,
+        task=task,
+        rules=members.astype(int),
+        cells=cells.reshape(shape),
+        wrong=wrong.reshape(shape),
+        salt=salt,
+    )
 
 
 @dataclass(frozen=True)
@@ -118,24 +124,51 @@ class _Start:
     stream: seeding.Stream
 
 
-def _run_numpy(
-    policy: Policy, task: tasks.Task, start: _Start, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Actions `[B, H]` and wrong cells `[B, H + 1]` of a NumPy policy."""
-    num = len(start.rule)
-    env = TapeVectorEnv(num, task=task)
+def _exam(task: tasks.Task, rules: np.ndarray, episodes: int, salt: str) -> _Start:
+    """Every rule from every exam tape, rule by rule."""
+    streams = seeding.exam_streams(episodes, salt=salt)
+    words = np.arange(dynamics.num_words(task.length), dtype=np.uint32)
+    if task.goal is None:
+        goals = seeding.draw(streams, seeding.GOAL + words) & dynamics.full(task.length)
+    else:
+        goals = np.tile(dynamics.to_words(task.goal, task.length), (episodes, 1))
+    tapes = seeding.exam_tapes(task.length, episodes, goals=goals, salt=salt)
+
+    def on_every_rule(values: np.ndarray) -> np.ndarray:
+        return np.tile(values, (len(rules),) + (1,) * (values.ndim - 1))
+
+    return _Start(
+        rule=rules.repeat(episodes),
+        tape=on_every_rule(tapes),
+        goal=on_every_rule(goals),
+        stream=seeding.Stream(*map(on_every_rule, streams)),
+    )
+
+
+def _vector_env(task: tasks.Task, start: _Start) -> tuple[TapeVectorEnv, np.ndarray, np.ndarray]:
+    """The vector environment at the start of these episodes, what it shows, and distances."""
+    env = TapeVectorEnv(len(start.rule), task=task)
     given = {
         "rule": start.rule,
         "tape": dynamics.unpack(start.tape, task.length),
         "goal": dynamics.unpack(start.goal, task.length),
         "stream": start.stream,
     }
-    obs, info = env.reset(seed=seed, options=given)
+    obs, info = env.reset(seed=0, options=given)
+    return env, obs, info["distance"]
+
+
+def _run_numpy(
+    policy: Policy, task: tasks.Task, start: _Start, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Actions `[B, H]` and wrong cells `[B, H + 1]` of a NumPy policy."""
+    num = len(start.rule)
+    env, obs, distance = _vector_env(task, start)
     memory = policy.init(start.rule, num)
     rng = seeding.generator(seed, "rollout", policy.name)
     cells = np.full((num, task.horizon), -1, np.int16)
     wrong = np.zeros((num, task.horizon + 1), np.int16)
-    wrong[:, 0] = _count(info["distance"], task.length)
+    wrong[:, 0] = _count(distance, task.length)
     running = np.ones(num, bool)
     for t in range(task.horizon):
         memory, action = policy.act(memory, obs, rng)

@@ -113,7 +113,8 @@ def matched_rules(count: int, seed: int, candidates: int = 20_000) -> tuple[int,
     for orbit in sorted(orbits):
         by_type[rules.table()[orbit[0]].type].append(orbit)
     quota = _shares(count)
-    best, fewest = (), np.inf
+    best: tuple[int, ...] = ()
+    smallest = np.inf
     for candidate in range(candidates):
         priority = _hash_rules("matched", seed, candidate).tolist()
         chosen: list[int] = []
@@ -125,30 +126,26 @@ def matched_rules(count: int, seed: int, candidates: int = 20_000) -> tuple[int,
                     room -= len(orbit)
         inside, total = ceilings[:, chosen].sum(axis=1), ceilings.sum(axis=1)
         gap = np.abs((total - inside) / (len(_ALL) - count) - inside / count).max()
-        if len(chosen) == count and gap < fewest:
-            best, fewest = tuple(sorted(chosen)), gap
+        if len(chosen) == count and gap < smallest:
+            best, smallest = tuple(sorted(chosen)), gap
+    if not best:
+        raise ValueError(f"whole mirror orbits cannot fill {count} places: hold out more rules")
     return best
 
 
-def ceiling_gaps(train: tuple[int, ...], test: tuple[int, ...]) -> dict[int, float]:
-    """Mean exact ceiling of the train side less that of the test side, per matched length."""
-    gaps = {}
-    for length in MATCHED_LENGTHS:
-        ceilings = _ceilings(length)
-        gaps[length] = float(ceilings[list(train)].mean() - ceilings[list(test)].mean())
-    return gaps
-
+GENERATORS = ("fps", "matched", "random")
+"""How the held-out rules are chosen: farthest points, matched to the rest, or at random."""
 
 _NAMED: dict[str, tuple[str, int | None]] = {
-    "fps30": ("farthest_points", None),
-    "matched30": ("matched_rules", 0),
-    "random-0": ("random_rules", 0),
-    "random-1": ("random_rules", 1),
-    "random-2": ("random_rules", 2),
-    "fps-0": ("farthest_points", 0),
-    "fps-1": ("farthest_points", 1),
+    "fps30": ("fps", None),
+    "matched30": ("matched", 0),
+    "random-0": ("random", 0),
+    "random-1": ("random", 1),
+    "random-2": ("random", 2),
+    "fps-0": ("fps", 0),
+    "fps-1": ("fps", 1),
 }
-"""Name -> how its held-out rules are chosen, and the seed of that choice."""
+"""Name -> generator and seed of the shipped splits."""
 
 
 def names() -> tuple[str, ...]:
@@ -157,18 +154,30 @@ def names() -> tuple[str, ...]:
 
 
 def make(name: str) -> Split:
-    """Compute a named split from scratch. `load` reads the shipped copy of it."""
+    """Compute a shipped split from scratch. `load` reads the shipped copy of it."""
     generator, seed = _NAMED[_check_name(name)]
-    if generator == "random_rules":
-        test = random_rules(HELD_OUT, int(seed or 0))
-    elif generator == "matched_rules":
-        test = matched_rules(HELD_OUT, int(seed or 0))
-    else:
+    return generate(name, generator, seed)
+
+
+def generate(name: str, generator: str, seed: int | None = None, held_out: int = HELD_OUT) -> Split:
+    """A split with `held_out` rules chosen by one of `GENERATORS`; the rest are trained on.
+
+    Without a seed, `fps` starts from the rule farthest from the mean.
+    """
+    if generator not in GENERATORS:
+        raise ValueError(f"unknown generator {generator!r}: use one of {', '.join(GENERATORS)}")
+    if not 0 < held_out < len(_ALL):
+        raise ValueError(f"held_out must be from 1 to {len(_ALL) - 1}, not {held_out}")
+    if generator == "fps":
         first = None if seed is None else int(_hash_rules("fps", seed).argmin())
-        test = farthest_points(HELD_OUT, first)
+        test = farthest_points(held_out, first)
+    elif generator == "matched":
+        test = matched_rules(held_out, seed or 0)
+    else:
+        test = random_rules(held_out, seed or 0)
     train = tuple(rule for rule in _ALL if rule not in set(test))
-    uses_features = generator != "random_rules"
-    return Split(name, train, test, generator, seed, features_hash() if uses_features else None)
+    features = None if generator == "random" else features_hash()
+    return Split(name, train, test, generator, seed, features)
 
 
 def dump(split: Split) -> str:
@@ -259,8 +268,9 @@ class Audit:
     """Number of stable, periodic and chaotic rules on each side."""
     mirror_pairs_cut: tuple[tuple[int, int], ...]
     """Pairs of mirror images with one rule on each side: the held-out one is not really new."""
-    ceiling_gaps: dict[int, float]
-    """Per tape length, mean exact ceiling of train less test: a drop nobody could avoid."""
+    ceilings: dict[int, tuple[float, float]]
+    """Per tape length, the mean exact ceilings of train and test; what they differ by is a drop
+    that nobody could avoid."""
     type_gap: float
     """Largest difference between the sides in the share of any one type."""
 
@@ -271,7 +281,7 @@ class Audit:
         Most ceilings are 0 or 1, so half a rule of the smaller side is what can be had.
         """
         half_a_rule = 0.5 / min(len(self.split.train), len(self.split.test))
-        gaps = [self.type_gap, *map(abs, self.ceiling_gaps.values())]
+        gaps = [self.type_gap, *(abs(train - test) for train, test in self.ceilings.values())]
         return self.disjoint and not self.mirror_pairs_cut and max(gaps) < half_a_rule
 
     def as_dict(self) -> dict[str, Any]:
@@ -286,7 +296,10 @@ class Audit:
             "test": {"rules": len(self.split.test), "types": self.types["test"]},
             "type_gap": self.type_gap,
             "mirror_pairs_cut": [list(pair) for pair in self.mirror_pairs_cut],
-            "ceiling_gap": {f"L{length}": gap for length, gap in self.ceiling_gaps.items()},
+            "ceilings": {
+                f"L{length}": {"train": train, "test": test, "difference": train - test}
+                for length, (train, test) in self.ceilings.items()
+            },
         }
 
 
@@ -305,7 +318,13 @@ def audit(split: Split) -> Audit:
         unassigned=dynamics.NUM_RULES - len(train | test),
         types=types,
         mirror_pairs_cut=tuple(sorted((a, b) for a, b in pairs)),
-        ceiling_gaps=ceiling_gaps(split.train, split.test),
+        ceilings={
+            length: (
+                float(_ceilings(length)[list(split.train)].mean()),
+                float(_ceilings(length)[list(split.test)].mean()),
+            )
+            for length in MATCHED_LENGTHS
+        },
         type_gap=max(shares),
     )
 

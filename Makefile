@@ -1,0 +1,54 @@
+# The two commands of the README are `make bench` and `make test`. Both set everything up in .venv
+# first, which takes a few minutes the first time and nothing after that.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet --constraint requirements.lock
+
+.PHONY: bench test quick lint throughput lock data clean
+
+bench: $(VENV)/.installed
+	$(VENV)/bin/python examples/trivial_lines.py
+
+test: $(VENV)/.installed-dev lint
+	$(VENV)/bin/python -m pytest -n 2
+
+quick: $(VENV)/.installed-dev lint
+	$(VENV)/bin/python -m pytest -n 2 -m "not slow"
+
+lint: $(VENV)/.installed-dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+# What the speed claims rest on; installs the peers it compares with into a venv of their own.
+throughput: $(VENV)/.installed-dev
+	$(VENV)/bin/python benchmarks/throughput.py
+
+# The shipped data, computed again. Tests compare it byte for byte.
+data: $(VENV)/.installed
+	$(VENV)/bin/python tools/make_data.py
+
+# The versions that are known to work together, from a fresh resolution of pyproject.toml.
+lock:
+	$(PYTHON) -m venv --clear .lock-venv
+	.lock-venv/bin/python -m pip install --quiet torch==2.13.0
+	.lock-venv/bin/python -m pip install --quiet --editable '.[dev]'
+	.lock-venv/bin/python -m pip freeze --exclude-editable | sed -E 's/ @ .*//; s/\+.*//' > requirements.lock
+	rm -r .lock-venv
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml requirements.lock
+	$(PIP) --editable .
+	touch $@
+
+# torch comes first and alone: its version is pinned to one with a CPU build.
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) torch==2.13.0
+	$(PIP) --editable '.[dev]'
+	touch $@

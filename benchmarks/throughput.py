@@ -1,0 +1,409 @@
+"""How fast the environment is, against a C loop, Gymnasium, gymnax and XLand-MiniGrid.
+
+    python benchmarks/throughput.py [--json FILE] [--quick] [--no-peers] [--peers-venv DIR]
+
+Everything is measured in one run. The contestants take turns over several rounds and the best
+round of each counts: on a shared machine single timings wander, ratios of the best ones hardly.
+Contestants live in long-lived workers (`contestants.py`), of which one computes at a time: one
+bound to a single core for the raw dynamics, one for our environments and Gymnasium's, and one for
+gymnax and XLand-MiniGrid in a virtual environment of their own, made on the first run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+PEERS = {"gymnax": "1.0.1", "six": "1.17.0", "xminigrid": "0.9.3", "gymnasium": "1.3.0"}
+"""What is compared. gymnax imports six without asking for it, and refuses Gymnasium 1.4;
+Gymnasium's own environments are therefore measured in our interpreter, not in the peers'."""
+
+SHARED = ("jax", "numpy")
+"""What the peers use in the versions that we use."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing to measure. `length` is 0 where there is no tape."""
+
+    name: str
+    length: int = 32
+    num: int = 4096
+
+
+@dataclass
+class Result:
+    """What was measured of a case: steps per second over all environments, in each round."""
+
+    rates: list[float] = field(default_factory=list)
+    steps_per_call: int | None = None
+    compile_seconds: float | None = None
+
+    @property
+    def rate(self) -> float:
+        return max(self.rates)
+
+
+Results = dict[Case, Result]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A ratio of two cases that the project promises."""
+
+    name: str
+    ours: Case
+    theirs: Case
+    wanted: float
+
+    def ratio(self, results: Results) -> float | None:
+        """`None` if one of the two was not measured."""
+        if self.ours in results and self.theirs in results:
+            return results[self.ours].rate / results[self.theirs].rate
+        return None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured."""
+
+    rounds: int
+    """Of the contestants that marks compare."""
+    curve_rounds: int
+    seconds: float
+    """Of one measurement."""
+    lengths: tuple[int, ...]
+    batches: tuple[int, ...]
+
+
+FULL = Plan(10, 4, 0.3, (32, 64, 128, 256, 512, 1024), (1, 16, 256, 4096, 2**16, 2**20))
+QUICK = Plan(2, 1, 0.05, (32, 256), (1, 4096))
+
+LABELS = {
+    "dynamics-c": "C, AVX2",
+    "dynamics-jax": "JAX dynamics",
+    "dynamics-numpy": "NumPy dynamics",
+    "tape-jax-packed": "Tape JAX, packed obs",
+    "tape-jax-float": "Tape JAX, float obs",
+    "gymnax-cartpole": "gymnax CartPole",
+    "xland-empty": "XLand-MiniGrid Empty-8x8",
+    "tape-vector": "Tape vector env",
+    "cartpole-vector": "CartPole vector env",
+    "cartpole-sync": "CartPole SyncVectorEnv",
+    "tape-single": "Tape single env",
+    "cartpole-single": "CartPole single env",
+}
+PINNED = ("dynamics-c", "dynamics-jax", "dynamics-numpy")
+FOREIGN = ("gymnax-cartpole", "xland-empty")
+
+GYMNAX = Case("gymnax-cartpole", length=0)
+VECTOR, CARTPOLE_VECTOR = Case("tape-vector"), Case("cartpole-vector", length=0)
+SINGLE, CARTPOLE_SINGLE = Case("tape-single", num=1), Case("cartpole-single", length=0, num=1)
+DYNAMICS = [Case(name) for name in PINNED]
+ENVIRONMENTS = [
+    Case("tape-jax-packed"),
+    Case("tape-jax-float"),
+    GYMNAX,
+    Case("xland-empty", length=0),
+    VECTOR,
+    CARTPOLE_VECTOR,
+    Case("cartpole-sync", length=0, num=64),
+    SINGLE,
+    CARTPOLE_SINGLE,
+]
+BY_LENGTH = ("dynamics-jax", "tape-jax-float", "tape-vector")
+BY_BATCH = ("dynamics-jax", "tape-jax-packed", "tape-jax-float", "tape-vector")
+LARGEST = {"tape-jax-float": 2**16, "tape-vector": 2**16}
+"""Batch beyond which float observations would take too much memory."""
+
+MARKS = (
+    Mark("JAX dynamics / C loop, one core", Case("dynamics-jax"), Case("dynamics-c"), 0.45),
+    Mark("NumPy vector env / CartPole vector env", VECTOR, CARTPOLE_VECTOR, 1.3),
+    Mark("JAX env, float / gymnax CartPole", Case("tape-jax-float"), GYMNAX, 3.0),
+    Mark("JAX env, packed / gymnax CartPole", Case("tape-jax-packed"), GYMNAX, 15.0),
+    Mark("single Tape-v0 / single CartPole-v1", SINGLE, CARTPOLE_SINGLE, 1.5),
+)
+
+
+class UsageError(Exception):
+    """What was asked for cannot be done; the message says what to change."""
+
+
+class Worker:
+    """A process of `contestants.py`, in a session of its own so that Ctrl-C reaches only us."""
+
+    def __init__(self, *python: str, options: list[str]) -> None:
+        script = str(Path(__file__).with_name("contestants.py"))
+        # The same device for all, and compile times that do not come out of a cache.
+        settings = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false"}
+        self._process = subprocess.Popen(
+            [*python, script, *options],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            start_new_session=True,
+            env=os.environ | settings,
+        )
+
+    def ask(self, case: Case) -> dict[str, Any]:
+        """Have the case measured once."""
+        assert self._process.stdin
+        assert self._process.stdout
+        print("go", case.name, case.length, case.num, file=self._process.stdin)
+        if not (line := self._process.stdout.readline()):
+            raise RuntimeError(f"the worker that measured {LABELS[case.name]} failed, see above")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def close(self) -> None:
+        """End the process at once, with whatever it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate()
+
+
+def log(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+def peers_python(directory: Path) -> Path:
+    """The interpreter of the peers' virtual environment, made or completed if need be."""
+    python = directory / "bin" / "python"
+    if not python.exists():
+        if directory.exists() and any(directory.iterdir()):
+            raise UsageError(f"{directory} is no virtual environment: name another or a new one")
+        log(f"making a virtual environment for the peers in {directory}")
+        subprocess.run([sys.executable, "-m", "venv", str(directory)], check=True)
+    wanted = PEERS | {name: metadata.version(name) for name in SHARED}
+    pins = {f"{name}=={version}" for name, version in wanted.items()}
+    pip = [str(python), "-I", "-m", "pip", "--disable-pip-version-check"]
+    frozen = subprocess.run([*pip, "freeze"], check=True, capture_output=True, text=True).stdout
+    if missing := pins - set(frozen.split()):
+        log(f"installing {', '.join(sorted(missing))} (about a minute)")
+        # All pins again, or pip would be free to move those that are there already.
+        done = subprocess.run([*pip, "install", "--quiet", *sorted(pins)], stdout=sys.stderr)
+        if done.returncode:
+            raise UsageError("pip could not install the peers: go without them by --no-peers")
+    return python
+
+
+def take_turns(
+    cases: list[Case], rounds: int, seconds: float, workers: dict[str, Worker]
+) -> tuple[Results, dict[str, str]]:
+    """Measure every case once per round. Also returns why some could not be measured at all."""
+    results = {case: Result() for case in cases}
+    absent: dict[str, str] = {}
+    expected = dict.fromkeys(cases, seconds + 2.0)
+    reported = 0.0
+    for number in range(rounds):
+        for index, case in enumerate(cases):
+            if case.name in absent:
+                continue
+            answer = workers[case.name].ask(case)
+            if "unavailable" in answer:
+                absent[case.name], expected[case] = answer["unavailable"], 0.0
+                log(f"not measured: {LABELS[case.name]}: {absent[case.name]}")
+                continue
+            result = results[case]
+            result.rates.append(answer["rate"])
+            result.steps_per_call = answer["steps_per_call"]
+            result.compile_seconds = answer["compile_seconds"]
+            # Setting up counts once; later rounds cost a measurement, or one call if longer.
+            call = case.num * answer["steps_per_call"] / answer["rate"]
+            expected[case] = max(seconds, call)
+            if (now := time.monotonic()) > reported + 3.0:
+                left = sum(expected[case] for case in cases[index + 1 :])
+                left += (rounds - number - 1) * sum(expected.values())
+                place = f"round {number + 1} of {rounds}, {index + 1} of {len(cases)}"
+                log(f"{place}: about {left:.0f} s left")
+                reported = now
+    return {case: result for case, result in results.items() if result.rates}, absent
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on."""
+    model = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+    packages = ("jax", "jaxlib", "numpy", "gymnasium")
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in packages},
+    }
+
+
+def document(plan: Plan, results: Results, absent: dict[str, str]) -> dict[str, Any]:
+    """Everything that was measured, as it goes into JSON."""
+    rows = [
+        {
+            "name": case.name,
+            "label": LABELS[case.name],
+            "length": case.length or None,
+            "num": case.num,
+            "rate": result.rate,
+            **asdict(result),
+        }
+        for case, result in results.items()
+    ]
+    marks = []
+    for mark in MARKS:
+        ratio = mark.ratio(results)
+        reached = None if ratio is None else ratio >= mark.wanted
+        marks.append({"name": mark.name, "ratio": ratio, "wanted": mark.wanted, "reached": reached})
+    return {
+        "machine": machine(),
+        "peers": PEERS,
+        "plan": asdict(plan),
+        "results": rows,
+        "not_measured": absent,
+        "marks": marks,
+    }
+
+
+def table(title: str, header: tuple[str, ...], rows: list[list[str]]) -> Table:
+    made = Table(title=title, title_justify="left")
+    for column in header:
+        made.add_column(column, justify="left" if column == header[0] else "right")
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def rates(title: str, cases: list[Case], results: Results) -> Table:
+    """Cases side by side: how fast, and what compiling cost."""
+    rows = []
+    for case, result in ((case, results[case]) for case in cases if case in results):
+        compiling = "" if result.compile_seconds is None else f"{result.compile_seconds:.2f}"
+        cost = f"{1e9 / result.rate:,.2f}"
+        rate = f"{result.rate / 1e6:,.3f}"
+        rows.append([LABELS[case.name], f"{case.num:,}", rate, cost, compiling])
+    return table(title, ("contestant", "envs", "M steps/s", "ns per step", "compile s"), rows)
+
+
+def costs(title: str, names: tuple[str, ...], cases: list[Case], results: Results) -> Table:
+    """Nanoseconds per step and environment; `cases` go through all the names size by size."""
+    cells = [f"{1e9 / results[case].rate:,.2f}" if case in results else "" for case in cases]
+    rows = []
+    for start in range(0, len(cases), len(names)):
+        size = f"{cases[start].length:,}", f"{cases[start].num:,}"
+        rows.append([*size, *cells[start : start + len(names)]])
+    return table(title, ("cells", "envs", *(LABELS[name] for name in names)), rows)
+
+
+def verdicts(marks: list[dict[str, Any]]) -> Table:
+    words = {None: "not measured", True: "yes", False: "no"}
+    rows = [
+        [
+            mark["name"],
+            "" if mark["ratio"] is None else f"{mark['ratio']:.2f}",
+            f"{mark['wanted']:g}",
+            words[mark["reached"]],
+        ]
+        for mark in marks
+    ]
+    return table("Marks", ("mark", "measured", "wanted", "reached"), rows)
+
+
+def run(options: argparse.Namespace) -> None:
+    plan = QUICK if options.quick else FULL
+    if options.json not in (None, "-") and not Path(options.json).absolute().parent.is_dir():
+        raise UsageError(f"there is no directory to write {options.json} into: make it first")
+    seconds = ["--seconds", str(plan.seconds)]
+    with contextlib.ExitStack() as stack:
+
+        def start(*python: str, options: list[str]) -> Worker:
+            worker = Worker(*python, options=options)
+            stack.callback(worker.close)
+            return worker
+
+        workers = dict.fromkeys(LABELS, start(sys.executable, options=seconds))
+        workers |= dict.fromkeys(PINNED, start(sys.executable, options=[*seconds, "--pin"]))
+        headline = DYNAMICS + ENVIRONMENTS
+        if options.peers:
+            python = str(peers_python(options.peers_venv))
+            workers |= dict.fromkeys(FOREIGN, start(python, "-I", options=seconds))
+        else:
+            headline = [case for case in headline if case.name not in FOREIGN]
+        log(f"{len(headline)} contestants in {plan.rounds} rounds")
+        results, absent = take_turns(headline, plan.rounds, plan.seconds, workers)
+        lengths = [Case(name, length=size) for size in plan.lengths for name in BY_LENGTH]
+        batches = [Case(name, num=size) for size in plan.batches for name in BY_BATCH]
+        fits = [case for case in batches if case.num <= LARGEST.get(case.name, case.num)]
+        # A case that a mark compares gets no extra rounds here: its rival has none either.
+        rest = [case for case in dict.fromkeys(lengths + fits) if case not in results]
+        log(f"cost against length and batch: {len(rest)} cases in {plan.curve_rounds} rounds")
+        results |= take_turns(rest, plan.curve_rounds, plan.seconds, workers)[0]
+    if not options.peers:
+        absent |= dict.fromkeys(FOREIGN, "left out by --no-peers")
+    found = document(plan, results, absent)
+    console = Console(stderr=options.json == "-", highlight=False)
+    same = "Raw dynamics on one core, 32 cells, a rule per tape; all end in the same tapes"
+    console.print(rates(same, DYNAMICS, results))
+    console.print(rates("Environments, with observations and resets", ENVIRONMENTS, results))
+    console.print(costs("ns per step against length", BY_LENGTH, lengths, results))
+    console.print(costs("ns per step and environment against batch", BY_BATCH, batches, results))
+    console.print(verdicts(found["marks"]))
+    if options.json == "-":
+        print(json.dumps(found, indent=2))
+    elif options.json:
+        partial = Path(f"{options.json}.partial")
+        partial.write_text(json.dumps(found, indent=2) + "\n")
+        partial.replace(options.json)
+
+
+def main() -> int:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--json", metavar="FILE", help="write every figure to FILE; - is stdout")
+    parser.add_argument("--quick", action="store_true", help="a short run that only shows it works")
+    parser.add_argument(
+        "--no-peers",
+        dest="peers",
+        action="store_false",
+        help="leave gymnax and XLand-MiniGrid out, and install nothing",
+    )
+    parser.add_argument(
+        "--peers-venv",
+        type=Path,
+        metavar="DIR",
+        default=cache / "tapebench" / "peers",
+        help="their virtual environment, made if missing (default: %(default)s)",
+    )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        run(parser.parse_args())
+    except UsageError as error:
+        log(f"throughput.py: {error}")
+        return 2
+    except RuntimeError as error:
+        log(f"throughput.py: {error}")
+        return 1
+    except KeyboardInterrupt:
+        log("interrupted")
+        return 128 + signal.SIGINT
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""The environment for Stable-Baselines3 (extra `sb3`): a native `VecEnv` over the NumPy one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from tapebench.gym import TapeVectorEnv
+
+try:
+    from stable_baselines3.common.vec_env import VecEnv
+except ImportError as error:  # pragma: no cover - exercised in a venv without the extra
+    raise ImportError(
+        "tapebench.sb3 needs Stable-Baselines3: pip install 'tapebench[sb3]'"
+    ) from error
+
+
+class TapeVecEnv(VecEnv):
+    """`num_envs` tapes for SB3, with the options of `tapebench.gym.TapeEnv`.
+
+    The info of an episode's last step has `terminal_observation` and `is_success`. It never asks
+    SB3 to bootstrap over the horizon (`TimeLimit.truncated` is False): t/H is observed, so the
+    horizon is a true end of the task.
+    """
+
+    def __init__(self, num_envs: int, **options: Any) -> None:
+        self.env = TapeVectorEnv(num_envs, autoreset_mode=AutoresetMode.SAME_STEP, **options)
+        self._actions = np.zeros(num_envs, np.int64)
+        super().__init__(num_envs, self.env.single_observation_space, self.env.single_action_space)
+
+    def reset(self) -> np.ndarray:
+        obs, _ = self.env.reset(seed=self._seeds[0], options=self._options[0] or None)
+        self._reset_seeds()
+        self._reset_options()
+        return obs
+
+    def step_async(self, actions: np.ndarray) -> None:
+        self._actions = actions
+
+    def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+        obs, rewards, terminated, truncated, info = self.env.step(self._actions)
+        dones = terminated | truncated
+        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        for index in np.flatnonzero(dones):
+            infos[index] = {
+                "terminal_observation": info["final_obs"][index],
+                "TimeLimit.truncated": False,
+                "is_success": bool(terminated[index]),
+            }
+        return obs, rewards, dones, infos
+
+    def close(self) -> None:
+        self.env.close()
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        return [getattr(self.env, attr_name)] * len(self._indices(indices))
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        raise AttributeError(f"{attr_name} is fixed: make a new TapeVecEnv with other options")
+
+    def env_method(
+        self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any
+    ) -> list[Any]:
+        result = getattr(self.env, method_name)(*args, **kwargs)
+        return [result] * len(self._indices(indices))
+
+    def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
+        return [False] * len(self._indices(indices))
+
+    def _indices(self, indices: int | Iterable[int] | None) -> Sequence[int]:
+        return list(self._get_indices(indices))

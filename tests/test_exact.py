@@ -1,0 +1,105 @@
+from importlib import resources
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tapebench import dynamics, exact, rules
+
+
+def slow_steps(rule, length, horizon, goal):
+    """Optimal steps by value iteration over a dict of all tapes."""
+    steps = {goal: 0}
+    for number in range(1, horizon + 1):
+        found = {
+            tape
+            for tape in range(2**length)
+            if tape not in steps
+            and any(dynamics.step(tape, c, rule, length) in steps for c in range(length))
+        }
+        steps |= dict.fromkeys(found, number)
+    return steps
+
+
+@given(st.integers(3, 7), st.integers(0, 255), st.integers(0, 12), st.data())
+def test_backward_search_equals_value_iteration(length, rule, horizon, data):
+    goal = data.draw(st.integers(0, 2**length - 1))
+    expected = slow_steps(rule, length, horizon, goal)
+    steps = exact.steps_to_goal(rule, length, horizon, goal)
+    for tape in range(2**length):
+        assert steps[tape] == expected.get(tape, exact.UNREACHED)
+
+
+def test_ceilings_at_length_16():
+    solved = exact.shipped_ceilings(16, 16)
+    shares = np.array([solved[rule].solvable for rule in range(256)])
+    assert (shares == 1).sum() == 138
+    assert sum(found.histogram == (1,) for found in solved.values()) == 45
+    assert round(shares.mean(), 4) == 0.5533
+    assert all(solved[rule].solvable == 1 for rule in (0, 4, 108, 204, 30, 110))
+    assert solved[30].max_steps == solved[110].max_steps == 6
+
+
+@pytest.mark.parametrize("length", [16, 20])
+def test_shipped_ceilings_are_regenerated_byte_for_byte(length):
+    name = f"data/exact/L{length}-H{length}.json"
+    shipped = resources.files("tapebench").joinpath(name).read_text()
+    solved = exact.reach_all(range(256), length, length)
+    assert exact.dump_ceilings(solved, length, length) == shipped
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", [30, 60, 150, 204, 25])
+def test_a_sample_of_the_shipped_ceilings_at_length_24(rule):
+    assert exact.reach(rule, 24, 24) == exact.shipped_ceilings(24, 24)[rule]
+
+
+def test_under_the_identity_the_optimal_steps_are_the_ones():
+    steps = exact.steps_to_goal(204, 12, 12)
+    assert steps.tolist() == [tape.bit_count() for tape in range(2**12)]
+
+
+def test_mirror_images_have_equal_counts():
+    for rule in (2, 30, 110, 25):
+        assert exact.reach(rule, 11, 11).histogram == exact.reach(rules.mirror(rule), 11, 11).histogram
+
+
+def test_an_asymmetric_goal_is_solved_rule_by_rule():
+    goal = 0b000001011
+    together = exact.reach_all((30, 86), 9, 9, goal)
+    assert together[30] == exact.reach(30, 9, 9, goal)
+    assert together[86] == exact.reach(86, 9, 9, goal)
+
+
+def test_best_cells_lead_to_the_goal_in_the_optimal_number_of_steps():
+    for rule in (30, 90, 110, 60):
+        steps = exact.steps_to_goal(rule, 9, 9)
+        for tape in range(1, 2**9, 7):
+            now, taken = tape, 0
+            if steps[tape] == exact.UNREACHED:
+                continue
+            while now != 0:
+                cell = exact.best_cell(now, rule, 9, steps)
+                now, taken = dynamics.step(now, cell, rule, 9), taken + 1
+            assert taken == steps[tape]
+
+
+def test_best_cell_is_none_where_there_is_no_way():
+    steps = exact.steps_to_goal(255, 8, 8)
+    assert exact.best_cell(5, 255, 8, steps) is None
+
+
+def test_counts_and_their_summaries():
+    found = exact.Reach(rule=0, length=3, histogram=(1, 4, 1))
+    assert found.solvable == 6 / 8
+    assert found.solvable_excluding_goal == 5 / 7
+    assert found.max_steps == 2
+    assert found.mean_steps == 1.0
+
+
+def test_what_the_search_cannot_take_is_refused():
+    with pytest.raises(ValueError, match="reaches length 24, not 25"):
+        exact.steps_to_goal(30, 25, 5)
+    with pytest.raises(ValueError, match="goal must be a tape of 5 cells"):
+        exact.steps_to_goal(30, 5, 5, goal=32)

@@ -5,8 +5,12 @@
 Everything is measured in one run. The contestants take turns over several rounds and the best
 round of each counts: on a shared machine single timings wander, ratios of the best ones hardly.
 Contestants live in long-lived workers (`contestants.py`), of which one computes at a time: one
-bound to a single core for the raw dynamics, one for our environments and Gymnasium's, and one for
-gymnax and XLand-MiniGrid in a virtual environment of their own, made on the first run.
+for the raw dynamics, one for our environments and Gymnasium's, and one for gymnax and
+XLand-MiniGrid in a virtual environment of their own, made on the first run.
+
+All are bound to the same core. On several, JAX splits every operation of a step among threads
+that wait for the slowest: this gains little at these sizes, and if anything else runs on the
+machine it halves the rate. `--all-cores` lets the environments, not the raw dynamics, do so.
 """
 
 from __future__ import annotations
@@ -107,13 +111,13 @@ LABELS = {
     "tape-single": "Tape single env",
     "cartpole-single": "CartPole single env",
 }
-PINNED = ("dynamics-c", "dynamics-jax", "dynamics-numpy")
+RAW = ("dynamics-c", "dynamics-jax", "dynamics-numpy")
 FOREIGN = ("gymnax-cartpole", "xland-empty")
 
 GYMNAX = Case("gymnax-cartpole", length=0)
 VECTOR, CARTPOLE_VECTOR = Case("tape-vector"), Case("cartpole-vector", length=0)
 SINGLE, CARTPOLE_SINGLE = Case("tape-single", num=1), Case("cartpole-single", length=0, num=1)
-DYNAMICS = [Case(name) for name in PINNED]
+DYNAMICS = [Case(name) for name in RAW]
 ENVIRONMENTS = [
     Case("tape-jax-packed"),
     Case("tape-jax-float"),
@@ -329,7 +333,8 @@ def run(options: argparse.Namespace) -> None:
     plan = QUICK if options.quick else FULL
     if options.json not in (None, "-") and not Path(options.json).absolute().parent.is_dir():
         raise UsageError(f"there is no directory to write {options.json} into: make it first")
-    seconds = ["--seconds", str(plan.seconds)]
+    pinned = ["--seconds", str(plan.seconds), "--pin"]
+    free = pinned[:-1] if options.all_cores else pinned
     with contextlib.ExitStack() as stack:
 
         def start(*python: str, options: list[str]) -> Worker:
@@ -337,12 +342,12 @@ def run(options: argparse.Namespace) -> None:
             stack.callback(worker.close)
             return worker
 
-        workers = dict.fromkeys(LABELS, start(sys.executable, options=seconds))
-        workers |= dict.fromkeys(PINNED, start(sys.executable, options=[*seconds, "--pin"]))
+        workers = dict.fromkeys(LABELS, start(sys.executable, options=free))
+        workers |= dict.fromkeys(RAW, start(sys.executable, options=pinned))
         headline = DYNAMICS + ENVIRONMENTS
         if options.peers:
             python = str(peers_python(options.peers_venv))
-            workers |= dict.fromkeys(FOREIGN, start(python, "-I", options=seconds))
+            workers |= dict.fromkeys(FOREIGN, start(python, "-I", options=free))
         else:
             headline = [case for case in headline if case.name not in FOREIGN]
         log(f"{len(headline)} contestants in {plan.rounds} rounds")
@@ -356,11 +361,11 @@ def run(options: argparse.Namespace) -> None:
         results |= take_turns(rest, plan.curve_rounds, plan.seconds, workers)[0]
     if not options.peers:
         absent |= dict.fromkeys(FOREIGN, "left out by --no-peers")
-    found = document(plan, results, absent)
+    found = {"all_cores": options.all_cores, **document(plan, results, absent)}
     console = Console(stderr=options.json == "-", highlight=False)
-    same = "Raw dynamics on one core, 32 cells, a rule per tape; all end in the same tapes"
-    console.print(rates(same, DYNAMICS, results))
-    console.print(rates("Environments, with observations and resets", ENVIRONMENTS, results))
+    console.print(rates("Raw dynamics, all equal to the bit; one core", DYNAMICS, results))
+    cores = "all cores" if options.all_cores else "one core"
+    console.print(rates(f"Environments; {cores}", ENVIRONMENTS, results))
     console.print(costs("ns per step against length", BY_LENGTH, lengths, results))
     console.print(costs("ns per step and environment against batch", BY_BATCH, batches, results))
     console.print(verdicts(found["marks"]))
@@ -389,6 +394,9 @@ def main() -> int:
         metavar="DIR",
         default=cache / "tapebench" / "peers",
         help="their virtual environment, made if missing (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--all-cores", action="store_true", help="do not bind the environments to one core"
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:

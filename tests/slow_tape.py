@@ -5,8 +5,7 @@ def update(cells, rule):
     """One synchronous update of a list of cells."""
     size = len(cells)
     return [
-        (rule >> (4 * cells[i - 1] + 2 * cells[i] + cells[(i + 1) % size])) & 1
-        for i in range(size)
+        (rule >> (4 * cells[i - 1] + 2 * cells[i] + cells[(i + 1) % size])) & 1 for i in range(size)
     ]
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slow_tape import step as slow_step
 from slow_tape import update as slow_update
-
 from tapebench import dynamics, rules
 
 LENGTHS = (3, 4, 5, 7, 8, 16, 31, 32, 33, 63, 64, 65, 100, 1024)
@@ -115,9 +115,7 @@ def test_a_different_rule_and_cell_for_every_element_of_any_batch_shape(length):
 
 @given(tapes(), st.data())
 def test_distance_is_the_share_of_cells_that_differ(bits, data):
-    other = np.array(
-        data.draw(st.lists(st.integers(0, 1), min_size=len(bits), max_size=len(bits)))
-    )
+    other = np.array(data.draw(st.lists(st.integers(0, 1), min_size=len(bits), max_size=len(bits))))
     packed, goal = dynamics.pack(bits), dynamics.pack(other)
     differing = int((bits != other).sum())
     assert dynamics.hamming(packed, goal) == differing

@@ -62,7 +62,9 @@ def test_under_the_identity_the_optimal_steps_are_the_ones():
 
 def test_mirror_images_have_equal_counts():
     for rule in (2, 30, 110, 25):
-        assert exact.reach(rule, 11, 11).histogram == exact.reach(rules.mirror(rule), 11, 11).histogram
+        assert (
+            exact.reach(rule, 11, 11).histogram == exact.reach(rules.mirror(rule), 11, 11).histogram
+        )
 
 
 def test_an_asymmetric_goal_is_solved_rule_by_rule():

@@ -20,6 +20,8 @@ def main() -> None:
     for length in (16, 20, 24):
         solved = exact.reach_all(range(256), length, length, progress=Progress(length))
         write(f"exact/L{length}-H{length}.json", exact.dump_ceilings(solved, length, length))
+    chances = exact.chances(16, 16)
+    write("exact/chances-L16-H16.json", exact.dump_chances(chances, 16, 16))
     for name in splits.names():
         write(f"splits/{name}.json", splits.dump(splits.make(name)))
 

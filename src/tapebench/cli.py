@@ -174,8 +174,8 @@ class SplitsAudit:
         table.add_row("rules", str(len(audit.split.train)), str(len(audit.split.test)))
         for name in rules.TYPES:
             table.add_row(name, str(audit.types["train"][name]), str(audit.types["test"][name]))
-        for length, (train, test) in audit.ceilings.items():
-            table.add_row(f"mean exact ceiling, L = H = {length}", f"{train:.4f}", f"{test:.4f}")
+        for name, (train, test) in audit.difficulty.items():
+            table.add_row(f"mean {name}", f"{train:.4f}", f"{test:.4f}")
         console = Console()
         console.print(table)
         pairs = " ".join(f"{a}|{b}" for a, b in audit.mirror_pairs_cut) or "none"

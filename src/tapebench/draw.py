@@ -101,8 +101,10 @@ def save_png(panels: Sequence[Panel], path: Path) -> None:
         if flips:
             size = (0.45 * 3.1 * 72 / tapes.shape[1]) ** 2
             axis.scatter(*zip(*flips, strict=True), s=size, marker="s", color=colour(ORANGE))
-        axis.set_title(f"{panel.title}\n", fontsize=11, fontweight="bold", loc="left")
-        axis.text(0, 1.02, panel.subtitle, fontsize=8.5, transform=axis.transAxes)
+        axis.set_title(panel.title, fontsize=11, fontweight="bold", loc="left", pad=20)
+        axis.annotate(
+            panel.subtitle, (0, 1), (0, 6), "axes fraction", "offset points", fontsize=8.5
+        )
         axis.set_xlabel("cell")
         axis.set_ylim(tallest - 0.5, -0.5)
     axes[0].set_ylabel("step")

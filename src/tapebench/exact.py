@@ -133,6 +133,32 @@ def reach_all(
     return solved
 
 
+def chance_of_success(rule: int, length: int, horizon: int, policy: str) -> float:
+    """Exact probability that a policy which learns nothing reaches the zero tape in time.
+
+    `policy` is `random` (any cell) or `flip-ones` (any cell that is one); starts are uniform over
+    all tapes but the goal. Backward induction over all tapes: the same figures that
+    `tapebench.rollout` estimates, free of sampling error.
+    """
+    images = all_images(rule, length)
+    chance = np.zeros(2**length)
+    chance[0] = 1.0
+    ones = np.bitwise_count(np.arange(2**length, dtype=np.uint32))
+    choices = {"random": np.full(2**length, length), "flip-ones": np.maximum(ones, 1)}[policy]
+    for _ in range(horizon):
+        after_flip = chance[images]
+        chance = np.zeros(2**length)
+        for cell in range(length):
+            source = after_flip.reshape(-1, 2, 2**cell)
+            target = chance.reshape(source.shape)
+            target[:, 1] += source[:, 0]
+            if policy == "random":
+                target[:, 0] += source[:, 1]
+        chance /= choices
+        chance[0] = 1.0
+    return float(chance[1:].mean())
+
+
 def best_cell(tape: int, rule: int, length: int, steps: np.ndarray) -> int | None:
     """The lowest cell on a shortest way to the goal, given the rule's `steps_to_goal`.
 
@@ -141,6 +167,27 @@ def best_cell(tape: int, rule: int, length: int, steps: np.ndarray) -> int | Non
     options = [int(steps[dynamics.step(tape, cell, rule, length)]) for cell in range(length)]
     fewest = min(options)
     return None if fewest == UNREACHED else options.index(fewest)
+
+
+def chances(length: int, horizon: int) -> dict[str, dict[int, float]]:
+    """`chance_of_success` of every rule, by policy, to nine digits. Mirror images share theirs."""
+    found: dict[str, dict[int, float]] = {"random": {}, "flip-ones": {}}
+    for policy, by_rule in found.items():
+        for rule in range(dynamics.NUM_RULES):
+            twin = rules.mirror(rule)
+            chance = by_rule.get(twin) or chance_of_success(rule, length, horizon, policy)
+            by_rule[rule] = round(chance, 9)
+    return found
+
+
+def dump_chances(found: dict[str, dict[int, float]], length: int, horizon: int) -> str:
+    """Chances as the text of a file under `data/exact/`: one policy per line."""
+    head = f'{{\n  "length": {length},\n  "horizon": {horizon},\n  "goal": "zeros",\n'
+    lines = ",\n".join(
+        f'    "{policy}": {json.dumps({str(rule): value for rule, value in by_rule.items()})}'
+        for policy, by_rule in found.items()
+    )
+    return f'{head}  "chances": {{\n{lines}\n  }}\n}}\n'
 
 
 def dump_ceilings(solved: dict[int, Reach], length: int, horizon: int) -> str:
@@ -160,6 +207,14 @@ def shipped_ceilings(length: int, horizon: int) -> dict[int, Reach]:
     text = resources.files("tapebench").joinpath(name).read_text()
     histograms = json.loads(text)["histograms"]
     return {int(r): Reach(int(r), length, tuple(counts)) for r, counts in histograms.items()}
+
+
+@cache
+def shipped_chances(length: int, horizon: int) -> dict[str, dict[int, float]]:
+    """The shipped chances of success of policies that learn nothing. See `chances`."""
+    name = f"data/exact/chances-L{length}-H{horizon}.json"
+    found = json.loads(resources.files("tapebench").joinpath(name).read_text())["chances"]
+    return {policy: {int(r): p for r, p in by_rule.items()} for policy, by_rule in found.items()}
 
 
 def _spread(tapes: np.ndarray, length: int) -> np.ndarray:

@@ -22,8 +22,11 @@ from tapebench import dynamics, exact, rules, seeding
 
 SCHEMA = 1
 HELD_OUT = 30
-MATCHED_LENGTHS = (16, 20)
-"""Tape lengths (with as many steps) whose exact ceilings `matched30` makes equal."""
+CEILING_LENGTHS = (16, 20)
+"""Tape lengths (with as many steps) at which the ceilings of the two sides are compared."""
+
+CHANCE_LENGTH = 16
+"""Tape length at which the exact success of policies that learn nothing is compared."""
 
 _ALL = tuple(range(dynamics.NUM_RULES))
 _MAX_FILE = 64 * 1024
@@ -100,14 +103,31 @@ def random_rules(count: int, seed: int) -> tuple[int, ...]:
     return tuple(sorted(np.argsort(priority, kind="stable")[:count].tolist()))
 
 
-def matched_rules(count: int, seed: int, candidates: int = 20_000) -> tuple[int, ...]:
-    """`count` rules that resemble all 256: whole mirror orbits, the same type mix, equal ceilings.
+@cache
+def difficulties() -> dict[str, np.ndarray]:
+    """Exact measures of how hard each rule is, float64 `[256]` by name.
+
+    `ceiling L16` is the share of start tapes from which the goal can be reached in 16 steps at
+    all; `random L16` and `flip-ones L16` are what policies that learn nothing reach.
+    """
+    found = {}
+    for length in CEILING_LENGTHS:
+        solved = exact.shipped_ceilings(length, length)
+        found[f"ceiling L{length}"] = [solved[rule].solvable_excluding_goal for rule in _ALL]
+    chances = exact.shipped_chances(CHANCE_LENGTH, CHANCE_LENGTH)
+    for policy, by_rule in chances.items():
+        found[f"{policy} L{CHANCE_LENGTH}"] = [by_rule[rule] for rule in _ALL]
+    return {name: np.array(by_rule) for name, by_rule in found.items()}
+
+
+def matched_rules(count: int, seed: int, candidates: int = 40_000) -> tuple[int, ...]:
+    """`count` rules that resemble all 256: whole mirror orbits, same type mix, same difficulty.
 
     Each type gets its proportional share (largest remainders), filled with whole mirror orbits in
-    an order drawn by the hash. Of so many candidates the one is taken whose sides differ least in
-    mean exact ceiling, judged by the worst of `MATCHED_LENGTHS`.
+    an order drawn by the hash. Of so many candidates the one is taken whose sides differ least,
+    judged by the worst of all `difficulties`.
     """
-    ceilings = np.array([_ceilings(length) for length in MATCHED_LENGTHS])
+    measures = np.array(list(difficulties().values()))
     orbits = {rules.mirror_orbit(rule) for rule in _ALL}
     by_type: dict[str, list[tuple[int, ...]]] = {name: [] for name in rules.TYPES}
     for orbit in sorted(orbits):
@@ -124,7 +144,7 @@ def matched_rules(count: int, seed: int, candidates: int = 20_000) -> tuple[int,
                 if len(orbit) <= room:
                     chosen += orbit
                     room -= len(orbit)
-        inside, total = ceilings[:, chosen].sum(axis=1), ceilings.sum(axis=1)
+        inside, total = measures[:, chosen].sum(axis=1), measures.sum(axis=1)
         gap = np.abs((total - inside) / (len(_ALL) - count) - inside / count).max()
         if len(chosen) == count and gap < smallest:
             best, smallest = tuple(sorted(chosen)), gap
@@ -268,20 +288,20 @@ class Audit:
     """Number of stable, periodic and chaotic rules on each side."""
     mirror_pairs_cut: tuple[tuple[int, int], ...]
     """Pairs of mirror images with one rule on each side: the held-out one is not really new."""
-    ceilings: dict[int, tuple[float, float]]
-    """Per tape length, the mean exact ceilings of train and test; what they differ by is a drop
-    that nobody could avoid."""
+    difficulty: dict[str, tuple[float, float]]
+    """Mean over train and over test of each of `difficulties`. Where they differ there is a drop
+    that says nothing about generalisation."""
     type_gap: float
     """Largest difference between the sides in the share of any one type."""
 
     @property
     def is_clean(self) -> bool:
-        """No pair cut, and ceilings and types as alike as whole rules permit.
+        """No pair cut, and difficulty and types as alike as whole rules permit.
 
         Most ceilings are 0 or 1, so half a rule of the smaller side is what can be had.
         """
         half_a_rule = 0.5 / min(len(self.split.train), len(self.split.test))
-        gaps = [self.type_gap, *(abs(train - test) for train, test in self.ceilings.values())]
+        gaps = [self.type_gap, *(abs(train - test) for train, test in self.difficulty.values())]
         return self.disjoint and not self.mirror_pairs_cut and max(gaps) < half_a_rule
 
     def as_dict(self) -> dict[str, Any]:
@@ -296,9 +316,9 @@ class Audit:
             "test": {"rules": len(self.split.test), "types": self.types["test"]},
             "type_gap": self.type_gap,
             "mirror_pairs_cut": [list(pair) for pair in self.mirror_pairs_cut],
-            "ceilings": {
-                f"L{length}": {"train": train, "test": test, "difference": train - test}
-                for length, (train, test) in self.ceilings.items()
+            "difficulty": {
+                name: {"train": train, "test": test, "difference": train - test}
+                for name, (train, test) in self.difficulty.items()
             },
         }
 
@@ -318,12 +338,12 @@ def audit(split: Split) -> Audit:
         unassigned=dynamics.NUM_RULES - len(train | test),
         types=types,
         mirror_pairs_cut=tuple(sorted((a, b) for a, b in pairs)),
-        ceilings={
-            length: (
-                float(_ceilings(length)[list(split.train)].mean()),
-                float(_ceilings(length)[list(split.test)].mean()),
+        difficulty={
+            name: (
+                float(by_rule[list(split.train)].mean()),
+                float(by_rule[list(split.test)].mean()),
             )
-            for length in MATCHED_LENGTHS
+            for name, by_rule in difficulties().items()
         },
         type_gap=max(shares),
     )
@@ -360,12 +380,6 @@ def _few(members: list[int]) -> str:
 def _hash_rules(name: str, *seeds: int) -> np.ndarray:
     """One uint32 per rule: an order of the rules that depends on the name and seeds alone."""
     return seeding.hash32(zlib.crc32(name.encode()), *seeds, np.arange(256, dtype=np.uint32))
-
-
-def _ceilings(length: int) -> np.ndarray:
-    """Every rule's exact ceiling at this length and as many steps, float64 `[256]`."""
-    shipped = exact.shipped_ceilings(length, length)
-    return np.array([shipped[rule].solvable_excluding_goal for rule in _ALL])
 
 
 def _shares(count: int) -> dict[str, int]:

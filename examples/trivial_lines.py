@@ -1,0 +1,87 @@
+"""How far policies that learn nothing get, beside what is possible at all.
+
+`python examples/trivial_lines.py` prints the table; `--readme` also puts it into the README.
+Success is over the exam: 20 start tapes for every rule. ID are the rules of the split's train
+side, OOD its held-out ones. The ceiling is exact where it is shipped (L = H = 16): the share of
+start tapes from which any policy, even one that knows the rule, can reach the goal in time.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tapebench import exact, policy, rollout, splits
+from tapebench.task import make_task
+
+README = Path(__file__).parents[1] / "README.md"
+BEGIN, END = "<!-- trivial lines: begin -->", "<!-- trivial lines: end -->"
+COLUMNS = ("split", "L = H", "policy", "ID success", "OOD success", "drop")
+
+
+def rows(split_name: str, length: int) -> list[tuple[str, ...]]:
+    """One row per policy and, where it is known, the exact ceiling."""
+    split = splits.load(split_name)
+    task = make_task(length=length, horizon=length, rules="all")
+    found: list[tuple[str, float, float]] = []
+    for name in policy.NAMED:
+        success = rollout.rollout(policy.make(name, task), task).success.mean(axis=1)
+        found.append((name, success[list(split.train)].mean(), success[list(split.test)].mean()))
+    if length == 16:
+        ceilings = exact.shipped_ceilings(length, length)
+        id_, ood = (
+            sum(ceilings[rule].solvable_excluding_goal for rule in side) / len(side)
+            for side in (split.train, split.test)
+        )
+        found.append(("exact ceiling", id_, ood))
+    return [
+        (split_name, str(length), name, f"{id_:.3f}", f"{ood:.3f}", f"{id_ - ood:+.3f}")
+        for name, id_, ood in found
+    ]
+
+
+def all_rows() -> list[tuple[str, ...]]:
+    """The whole table: the paper's split and ours, small and full size."""
+    cases = [(split, length) for split in ("fps30", "matched30") for length in (16, 32)]
+    return [row for split, length in cases for row in rows(split, length)]
+
+
+def markdown(table: list[tuple[str, ...]]) -> str:
+    """The table for the README."""
+    lines = [COLUMNS, ("---",) * 3 + ("---:",) * 3, *table]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def put_into_readme(text: str) -> None:
+    """Replace what stands between the markers."""
+    before, rest = README.read_text().split(BEGIN)
+    after = rest.split(END)[1]
+    README.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+
+
+def main() -> None:
+    """Evaluate and print."""
+    began = time.perf_counter()
+    table = [
+        row
+        for split in ("fps30", "matched30")
+        for length in (16, 32)
+        for row in rows(split, length)
+    ]
+    shown = Table(*COLUMNS, title="What needs no learning, and what is possible")
+    for number, row in enumerate(table):
+        ends_block = number + 1 < len(table) and table[number + 1][:2] != row[:2]
+        shown.add_row(*row, end_section=ends_block)
+    Console().print(shown)
+    seconds = time.perf_counter() - began
+    print(f"{len(policy.NAMED)} policies x 256 rules x 20 episodes, four times, in {seconds:.1f} s")
+    if "--readme" in sys.argv[1:]:
+        put_into_readme(markdown(table))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,413 @@
+import subprocess
+import sys
+from functools import partial
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium.error import ResetNeeded
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import tapebench
+from tapebench import dynamics, seeding, splits
+from tapebench import env as envs
+
+make = partial(gymnasium.make, "Tape-v0")
+make_vec = partial(gymnasium.make_vec, "Tape-v0", vectorization_mode="vector_entry_point")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"length": 3, "horizon": 2},
+        {"length": 100, "goal": "random", "observe_goal": True},
+        {"noise": 0.1, "mask": [0, 1], "reward": "sparse", "reveal_rule": True},
+        {"length": 5, "start_density": 0.1, "reward": "potential", "rules": "all"},
+        {"render_mode": "ansi", "split": "matched30", "rules": "test"},
+        {"render_mode": "rgb_array", "rules": 30},
+    ],
+)
+def test_gymnasiums_own_checker_passes(options):
+    check_env(make(**options).unwrapped)
+
+
+def test_importing_and_making_the_environment_imports_no_jax_and_takes_no_time():
+    code = (
+        "import sys, time; import gymnasium, numpy; t = time.perf_counter(); import tapebench;"
+        "env = gymnasium.make('Tape-v0'); env.reset(seed=0); env.step(0);"
+        "vec = gymnasium.make_vec('Tape-v0', num_envs=2, vectorization_mode='vector_entry_point');"
+        "vec.reset(seed=0); vec.step(numpy.zeros(2, int));"
+        "print('jax' in sys.modules, time.perf_counter() - t)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported, seconds = out.stdout.split()
+    assert imported == "False"
+    assert float(seconds) < 1.0
+
+
+@st.composite
+def games(draw):
+    """Options, rules, tapes, goals and actions of a few episodes played side by side."""
+    length = draw(st.integers(3, 70))
+    horizon = draw(st.integers(1, 12))
+    options = {
+        "length": length,
+        "horizon": horizon,
+        "reward": draw(st.sampled_from(["distance", "sparse", "potential"])),
+        "success_bonus": draw(st.sampled_from([1.0, 0.0, 0.3])),
+        "observe_goal": draw(st.booleans()),
+        "mask": draw(st.sampled_from([None, [0, 2]])),
+        "rules": "all",
+    }
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    num = draw(st.integers(1, 4))
+    rules = draw(
+        st.lists(st.sampled_from([0, 4, 8, 30, 90, 110, 204, 255]), min_size=num, max_size=num)
+    )
+    tapes = rng.integers(0, 2, (num, length))
+    goals = rng.integers(0, 2, (num, length)) * draw(st.integers(0, 1))
+    tapes[(tapes == goals).all(axis=-1), 0] ^= 1
+    return options, np.array(rules), tapes, goals, rng.integers(0, length, (horizon, num))
+
+
+@given(games())
+@settings(max_examples=25)
+def test_the_three_faces_play_identical_episodes(game):
+    options, rules, tapes, goals, cells = game
+    num = len(rules)
+    vector = make_vec(num_envs=num, autoreset_mode="SameStep", **options)
+    vec_obs, _ = vector.reset(options={"rule": rules, "tape": tapes, "goal": goals})
+    env, params = envs.make(**options)
+    state = envs.EnvState(
+        tape=jnp.asarray(dynamics.pack(tapes)),
+        goal=jnp.asarray(dynamics.pack(goals)),
+        rule=jnp.asarray(rules, jnp.uint32),
+        t=jnp.zeros(num, jnp.int32),
+        stream=seeding.Stream(jnp.zeros(num, jnp.uint32), jnp.zeros(num, jnp.uint32)),
+    )
+    jax_step = jax.jit(jax.vmap(env.step_env, in_axes=(None, 0, 0, None)))
+    np.testing.assert_array_equal(vec_obs, jax.vmap(env.observe, in_axes=(0, None))(state, params))
+    singles = [make(**options).unwrapped for _ in range(num)]
+    for index, single in enumerate(singles):
+        obs, _ = single.reset(
+            options={"rule": int(rules[index]), "tape": tapes[index], "goal": goals[index]}
+        )
+        np.testing.assert_array_equal(obs, vec_obs[index])
+    running = np.ones(num, bool)
+    for action in cells:
+        jax_obs, state, jax_paid, jax_term, jax_trunc, jax_info = jax_step(
+            None, state, jnp.asarray(action), params
+        )
+        vec_obs, vec_paid, vec_term, vec_trunc, vec_info = vector.step(action)
+        assert vec_paid.dtype == np.float32
+        for index in np.flatnonzero(running):
+            obs, paid, term, trunc, info = singles[index].step(action[index])
+            ended = term or trunc
+            final = vec_info["final_obs"][index] if ended else vec_obs[index]
+            final_info = vec_info["final_info"] if ended else vec_info
+            np.testing.assert_array_equal(obs, final)
+            np.testing.assert_array_equal(obs, jax_obs[index])
+            assert np.float32(paid) == vec_paid[index] == jax_paid[index]
+            assert (term, trunc) == (vec_term[index], vec_trunc[index])
+            assert (term, trunc) == (jax_term[index], jax_trunc[index])
+            assert info["distance"] == final_info["distance"][index] == jax_info["distance"][index]
+            assert info["success"] == final_info["success"][index] == jax_info["success"][index]
+        running &= ~(vec_term | vec_trunc)
+
+
+def test_one_step_by_hand():
+    env = make(length=8, horizon=4, rules=30)
+    obs, info = env.reset(options={"tape": [1, 0, 0, 0, 0, 0, 0, 0]})
+    assert obs.tolist() == [1, 0, 0, 0, 0, 0, 0, 0, 0.0]
+    assert info == {"distance": 1 / 8, "success": False}
+    obs, reward, terminated, truncated, info = env.step(4)
+    # Cells 0 and 4 are one; rule 30 is left XOR (centre OR right).
+    assert obs.tolist() == [1, 1, 0, 1, 1, 1, 0, 1, 0.25]
+    assert reward == -6 / 8
+    assert not terminated
+    assert not truncated
+
+
+def test_success_terminates_and_the_horizon_truncates():
+    env = make(length=8, horizon=2, rules=204, success_bonus=2.5)
+    env.reset(options={"tape": "10000000"})
+    _, reward, terminated, truncated, info = env.step(0)
+    assert (reward, terminated, truncated, info["success"]) == (2.5, True, False, True)
+    env.reset(options={"tape": "11100000"})
+    env.step(0)
+    assert env.step(0)[2:4] == (False, True)
+    env.reset(options={"tape": "11000000"})
+    env.step(0)
+    assert env.step(1)[2:4] == (True, False)
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_seeds_fix_everything_and_differ_from_each_other(vector):
+    def play(seed):
+        env = make_vec(num_envs=3, noise=0.1) if vector else make(noise=0.1)
+        seen = [env.reset(seed=seed)[0]]
+        for t in range(70):
+            action = np.full(3, t % 32) if vector else t % 32
+            obs, _, terminated, truncated, _ = env.step(action)
+            seen.append(obs)
+            if not vector and (terminated or truncated):
+                seen.append(env.reset()[0])
+        return np.concatenate([np.ravel(obs) for obs in seen])
+
+    np.testing.assert_array_equal(play(5), play(5))
+    assert (play(5)[:33] != play(6)[:33]).any()
+
+
+@pytest.mark.parametrize("density", [0.5, 0.2])
+@pytest.mark.parametrize("vector", [False, True])
+def test_starts_are_fair_over_all_tapes_but_the_goal(vector, density):
+    options = {"length": 4, "goal": "0100", "start_density": density}
+    if vector:
+        seen = make_vec(num_envs=20_000, **options).reset(seed=0)[0]
+    else:
+        env = make(**options)
+        seen = np.array([env.reset(seed=0 if i == 0 else None)[0] for i in range(20_000)])
+    counts = np.bincount(dynamics.pack(seen[:, :4])[:, 0], minlength=16)
+    ones = np.array([tape.bit_count() for tape in range(16)])
+    weight = density**ones * (1 - density) ** (4 - ones)
+    others = np.arange(16) != 0b0010
+    assert counts[0b0010] == 0
+    share = weight[others] / weight[others].sum()
+    assert stats.chisquare(counts[others], 20_000 * share).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_rules_are_drawn_uniformly_from_the_split(vector):
+    if vector:
+        env = make_vec(num_envs=30_000, rules="test", reveal_rule=True)
+        drawn = env.reset(seed=1)[1]["rule"]
+    else:
+        env = make(rules="test", reveal_rule=True)
+        drawn = [env.reset(seed=1 if i == 0 else None)[1]["rule"] for i in range(30_000)]
+    counts = np.bincount(drawn, minlength=256)[list(splits.load("fps30").test)]
+    assert counts.sum() == 30_000
+    assert stats.chisquare(counts).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_gymnasiums_own_vectorisation_of_the_single_environment(mode):
+    # In a process of its own: the asynchronous one forks, which JAX in this process forbids.
+    code = f"""
+import gymnasium, numpy as np, tapebench
+if __name__ == "__main__":
+    env = gymnasium.make_vec(
+        "Tape-v0", num_envs=2, vectorization_mode="{mode}", length=8, horizon=3
+    )
+    obs = [env.reset(seed=0)[0]] + [env.step(np.array([0, 7]))[0] for _ in range(6)]
+    env.close()
+    print(np.array(obs).shape, np.array(obs)[:, 0, -1].round(2).tolist())
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "(7, 2, 9) [0.0, 0.33, 0.67, 1.0, 0.0, 0.33, 0.67]"
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_autoreset_modes_are_those_of_gymnasiums_sync_vector_env(mode):
+    options = {"length": 5, "horizon": 3, "rules": 0}
+    ours = make_vec(num_envs=2, autoreset_mode=mode, **options)
+    theirs = gymnasium.vector.SyncVectorEnv([partial(make, **options)] * 2, autoreset_mode=mode)
+    assert ours.metadata["autoreset_mode"] == mode
+    start = {"tape": [1, 1, 0, 0, 0], "rule": 204}
+    ours.reset(options=dict(start))
+    theirs.reset(options=dict(start))
+    # The first episode succeeds at its second step, the other runs into the horizon.
+    for actions in ([0, 4], [1, 4], [2, 4]):
+        mine = ours.step(np.array(actions))
+        wanted = theirs.step(np.array(actions))
+        ended = mine[2] | mine[3]
+        np.testing.assert_array_equal(mine[2], wanted[2])
+        np.testing.assert_array_equal(mine[3], wanted[3])
+        assert set(mine[4]) == set(wanted[4])
+        if mode is AutoresetMode.SAME_STEP and ended.any():
+            np.testing.assert_array_equal(mine[4]["_final_obs"], wanted[4]["_final_obs"])
+            for key in ("distance", "success", "_distance", "_success"):
+                np.testing.assert_array_equal(
+                    mine[4]["final_info"][key], wanted[4]["final_info"][key]
+                )
+            for a, b in zip(mine[4]["final_obs"], wanted[4]["final_obs"], strict=True):
+                np.testing.assert_array_equal(a, b)
+        if mode is AutoresetMode.DISABLED and ended.any():
+            with pytest.raises(ResetNeeded, match="reset_mask"):
+                ours.step(np.array(actions))
+            restart = {"reset_mask": ended, **start}
+            a, b = ours.reset(options=dict(restart))[0], theirs.reset(options=dict(restart))[0]
+            np.testing.assert_array_equal(a, b)
+        elif mode is AutoresetMode.NEXT_STEP and not ended.any():
+            np.testing.assert_array_equal(mine[1], np.float32(wanted[1]))
+
+
+def test_next_step_mode_ignores_the_action_of_the_step_that_resets():
+    env = make_vec(num_envs=1, length=5, horizon=1, rules=204)
+    env.reset(options={"tape": "11000"})
+    assert env.step(np.array([4]))[3]
+    obs, reward, terminated, truncated, info = env.step(np.array([0]))
+    assert obs[0, -1] == 0
+    assert (reward[0], terminated[0], truncated[0]) == (0, False, False)
+    assert info["distance"][0] == obs[0, :5].mean()
+
+
+def test_a_goal_given_at_reset_holds_for_that_episode_only():
+    env = make_vec(num_envs=1, length=5, horizon=1, rules=204, observe_goal=True)
+    obs, _ = env.reset(options={"tape": "11000", "goal": "01000"})
+    assert obs[0, 6:].tolist() == [0, 1, 0, 0, 0]
+    assert env.step(np.array([0]))[2]
+    assert not env.step(np.array([0]))[0][0, 6:].any()
+
+
+def test_what_step_returned_is_not_changed_by_later_steps():
+    env = make_vec(num_envs=4, length=8, horizon=2, autoreset_mode="SameStep")
+    kept = [env.reset(seed=0)]
+    copies = []
+    for t in range(6):
+        kept.append(env.step(np.full(4, t)))
+        copies.append(repr(kept))
+    kept.append(env.reset())
+    for t, copy in enumerate(copies):
+        assert repr(kept[: t + 2]) == copy
+
+
+def test_noise_of_a_given_stream_is_the_same_in_numpy_and_jax():
+    num = 50
+    rng = np.random.default_rng(0)
+    stream = seeding.Stream(*rng.integers(0, 2**32, (2, num), dtype=np.uint32))
+    tapes = rng.integers(0, 2, (num, 40))
+    vector = make_vec(num_envs=num, length=40, noise=0.3, rules=30)
+    vector.reset(options={"tape": tapes, "stream": stream})
+    env, params = envs.make(length=40, noise=0.3, rules=30)
+    state = envs.EnvState(
+        tape=jnp.asarray(dynamics.pack(tapes)),
+        goal=jnp.zeros((num, 2), jnp.uint32),
+        rule=jnp.full(num, 30, jnp.uint32),
+        t=jnp.zeros(num, jnp.int32),
+        stream=seeding.Stream(*map(jnp.asarray, stream)),
+    )
+    for t in range(5):
+        obs = vector.step(np.full(num, t))[0]
+        jax_obs, state, *_ = jax.vmap(env.step_env, in_axes=(None, 0, None, None))(
+            None, state, t, params
+        )
+        np.testing.assert_array_equal(obs, jax_obs)
+
+
+def test_rendering_marks_the_flips():
+    env = make(length=5, rules=204, render_mode="ansi")
+    env.reset(options={"tape": "10100"})
+    env.step(0)
+    env.step(4)
+    assert env.render() == "◙·█··\n··█·○\n··█·█\n"
+    env = make(length=5, rules=204, render_mode="rgb_array")
+    env.reset(options={"tape": "10100"})
+    env.step(0)
+    pixels = env.render()
+    assert pixels.shape == (16, 40, 3)
+    assert pixels[4, 4].tolist() == [230, 159, 0]
+    assert pixels[0, 0].tolist() == [26, 26, 26]
+    assert pixels[8, 0].tolist() == [255, 255, 255]
+
+
+@pytest.mark.parametrize("action", [-1, 32, 100])
+def test_an_action_out_of_range_is_refused(action):
+    env = make()
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="choose from 0 to 31"):
+        env.step(action)
+    vector = make_vec(num_envs=2)
+    vector.reset(seed=0)
+    with pytest.raises(ValueError, match=f"action {action} is no cell: choose from 0 to 31"):
+        vector.step(np.array([0, action]))
+
+
+@pytest.mark.parametrize("action", [1.5, "3", None, [1, 2], np.array([1.0])])
+def test_an_action_of_the_wrong_kind_is_refused(action):
+    env = make()
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="one integer cell"):
+        env.step(action)
+
+
+def test_actions_of_the_wrong_shape_or_dtype_are_refused():
+    vector = make_vec(num_envs=2)
+    vector.reset(seed=0)
+    with pytest.raises(ValueError, match=r"shape \(2,\), not \(3,\)"):
+        vector.step(np.zeros(3, int))
+    with pytest.raises(ValueError, match="must be integers, not float64"):
+        vector.step(np.zeros(2))
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int32, np.uint64, np.int64])
+def test_actions_of_every_integer_dtype_are_taken(kind):
+    vector = make_vec(num_envs=2, rules=204, length=8)
+    vector.reset(options={"tape": "11000000"})
+    assert vector.step(np.array([0, 7], kind))[0][:, :8].tolist() == [
+        [0, 1, 0, 0, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0, 0, 0, 1],
+    ]
+
+
+def test_stepping_before_reset_and_after_the_end_is_refused():
+    with pytest.raises(ResetNeeded, match=r"call reset\(\) before step"):
+        make().unwrapped.step(0)
+    with pytest.raises(ResetNeeded, match=r"call reset\(\) before step"):
+        make_vec(num_envs=2).step(np.zeros(2, int))
+    env = make(horizon=1).unwrapped
+    env.reset(seed=0)
+    env.step(0)
+    with pytest.raises(ResetNeeded, match="the episode has ended"):
+        env.step(0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tpae": [0]}, "unknown reset option 'tpae': did you mean 'tape'"),
+        ({"rule": 256}, "integer from 0 to 255"),
+        ({"tape": [0, 1]}, "tape must have shape"),
+        ({"tape": [0] * 8}, "is the goal|is its goal"),
+        ({"goal": [3] * 8}, "only 0 and 1"),
+        ({"goal": "random!"}, "unknown goal"),
+    ],
+)
+@pytest.mark.parametrize("vector", [False, True])
+def test_bad_reset_options_are_refused(vector, options, message):
+    env = make_vec(num_envs=2, length=8) if vector else make(length=8)
+    with pytest.raises(ValueError, match=message):
+        env.reset(seed=0, options=options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rule": [1, 2, 3]}, "one rule or 2 of them"),
+        ({"stream": np.zeros((2, 2))}, "seeding.Stream"),
+        ({"reset_mask": [True]}, "reset_mask must be 2 booleans"),
+        ({"reset_mask": np.array([False, False])}, "at least one True"),
+    ],
+)
+def test_bad_vector_reset_options_are_refused(options, message):
+    env = make_vec(num_envs=2, length=8)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=message):
+        env.reset(options=options)
+
+
+def test_bad_constructor_arguments_are_refused():
+    with pytest.raises(ValueError, match="num_envs must be a positive integer"):
+        make_vec(num_envs=0)
+    with pytest.raises(ValueError, match="unknown autoreset_mode"):
+        make_vec(num_envs=2, autoreset_mode="Sometimes")
+    with pytest.raises(ValueError, match="unknown render_mode"):
+        tapebench.gym.TapeEnv(render_mode="human")
+    with pytest.raises(ValueError, match="does not render"):
+        tapebench.gym.TapeVectorEnv(2, render_mode="ansi")

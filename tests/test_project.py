@@ -1,0 +1,118 @@
+import ast
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "tapebench"
+
+FLOW = [
+    "dynamics",
+    "seeding",
+    "rules",
+    "exact",
+    "splits",
+    "task",
+    "draw",
+    "env",
+    "gym",
+    "sb3",
+    "policy",
+    "rollout",
+    "cli",
+]
+"""Every module, in an order in which each imports only from those before it."""
+
+
+def imported_modules(path):
+    """Names of the tapebench modules that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "tapebench":
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tapebench."):
+            yield node.module.split(".")[1]
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.startswith("tapebench."):
+                    yield alias.name.split(".")[1]
+
+
+def test_imports_only_point_against_the_flow():
+    modules = {path.stem: path for path in SOURCE.glob("*.py") if path.stem != "__init__"}
+    assert set(modules) == set(FLOW)
+    for name, path in modules.items():
+        for other in imported_modules(path):
+            if other.startswith("__"):
+                continue
+            assert FLOW.index(other) < FLOW.index(name), f"{name} imports {other}"
+
+
+def test_the_map_in_the_readme_lists_the_modules_in_the_flow():
+    readme = (ROOT / "README.md").read_text()
+    line = next(line for line in readme.splitlines() if line.startswith("dynamics, seeding →"))
+    listed = re.findall(r"\w+", line)
+    assert listed == [name for name in FLOW if name != "draw"]
+
+
+def test_the_snippets_of_the_readme_run():
+    readme = (ROOT / "README.md").read_text()
+    snippets = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    assert len(snippets) == 2
+    for snippet in snippets:
+        exec(compile(snippet, "README.md", "exec"), {})
+
+
+@pytest.mark.slow
+def test_the_table_in_the_readme_is_what_its_command_gives():
+    lines = runpy.run_path(str(ROOT / "examples" / "trivial_lines.py"))
+    readme = (ROOT / "README.md").read_text()
+    shown = readme.split(lines["BEGIN"])[1].split(lines["END"])[0].strip()
+    table = [
+        row
+        for split in ("fps30", "matched30")
+        for length in (16, 32)
+        for row in lines["rows"](split, length)
+    ]
+    assert shown == lines["markdown"](table)
+
+
+def test_relative_links_in_the_documents_lead_somewhere():
+    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    assert len(documents) > 5
+    for document in documents:
+        for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+            if not target.startswith("http"):
+                assert (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def test_the_lock_holds_exact_versions_and_no_address():
+    lines = (ROOT / "requirements.lock").read_text().split()
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines)
+    assert {"jax==0.10.2", "torch==2.13.0"} <= set(lines)
+
+
+def test_no_pickle_anywhere():
+    for path in ROOT.glob("**/*.py"):
+        if ".venv" in path.parts:
+            continue
+        tree = ast.parse(path.read_text())
+        names = {
+            alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, (ast.Import, ast.ImportFrom))
+            for alias in node.names
+        }
+        assert not names & {"pickle", "cloudpickle", "dill"}, path
+
+
+@pytest.mark.slow
+def test_the_throughput_benchmark_runs(tmp_path):
+    out = tmp_path / "speed.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "throughput.py")]
+    command += ["--quick", "--no-peers", "--json", str(out)]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    assert '"marks"' in out.read_text()

@@ -1,0 +1,170 @@
+import jax
+import numpy as np
+import pytest
+
+from tapebench import dynamics, exact, policy, rollout, seeding
+from tapebench.task import make_task
+
+
+def replay(episodes):
+    """A NumPy policy that takes the very actions of these episodes."""
+    cells = np.where(episodes.cells < 0, 0, episodes.cells).reshape(-1, episodes.task.horizon)
+    return policy.Policy(
+        "replay", lambda rule, num: 0, lambda t, obs, rng: (t + 1, cells[:, t]), backend="numpy"
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"noise": 0.05},
+        {"goal": "random", "observe_goal": True, "noise": 0.01},
+        {"length": 7, "horizon": 9, "reward": "potential"},
+        {"length": 70, "horizon": 5, "mask": [1, 2], "goal": "01" * 35},
+    ],
+)
+def test_identical_actions_give_identical_episodes_in_numpy_and_jax(options):
+    task = make_task(rules=[0, 30, 90, 204, 110], **options)
+    by_jax = rollout.rollout(policy.random(task), task)
+    by_numpy = rollout.rollout(replay(by_jax), task)
+    np.testing.assert_array_equal(by_jax.cells, by_numpy.cells)
+    np.testing.assert_array_equal(by_jax.wrong, by_numpy.wrong)
+
+
+def test_episodes_equal_the_gymnasium_environment_step_by_step():
+    import gymnasium
+
+    import tapebench  # noqa: F401
+
+    task = make_task(length=10, horizon=8, rules=[4, 30, 204], reward="potential")
+    episodes = rollout.rollout(policy.flip_ones(task), task, episodes=6)
+    tapes = dynamics.unpack(seeding.exam_tapes(10, 6), 10)
+    env = gymnasium.make("Tape-v0", task=task).unwrapped
+    for r, rule in enumerate(episodes.rules):
+        for e in range(6):
+            _, info = env.reset(options={"rule": int(rule), "tape": tapes[e]})
+            total, distances = 0.0, []
+            for cell in episodes.cells[r, e, : episodes.steps[r, e]]:
+                _, reward, terminated, truncated, info = env.step(cell)
+                total += reward
+                distances.append(info["distance"])
+            assert terminated or truncated
+            assert terminated == episodes.success[r, e]
+            assert episodes.returns[r, e] == pytest.approx(total, abs=1e-6)
+            assert episodes.final_distance[r, e] == pytest.approx(distances[-1])
+            assert episodes.auc_distance[r, e] == pytest.approx(sum(distances) / 8)
+
+
+def test_metrics_by_hand():
+    task = make_task(length=10, horizon=4, rules=204, success_bonus=2.0)
+    episodes = rollout.Episodes(
+        "hand",
+        task,
+        rules=np.array([204]),
+        cells=np.array([[[0, 1, -1, -1], [0, 1, 2, 3]]], np.int16),
+        wrong=np.array([[[2, 1, 0, 0, 0], [5, 4, 3, 2, 1]]], np.int16),
+    )
+    assert episodes.success.tolist() == [[True, False]]
+    assert episodes.steps.tolist() == [[2, 4]]
+    assert episodes.final_distance.tolist() == [[0.0, 0.1]]
+    np.testing.assert_allclose(episodes.auc_distance, [[0.025, 0.25]])
+    np.testing.assert_allclose(episodes.returns, [[1.9, -1.0]])
+    assert episodes.soft_success(0.1).tolist() == [[True, True]]
+    assert episodes.soft_success(1 / 16).tolist() == [[True, False]]
+
+
+def test_trivial_policies_reach_their_known_success_on_all_rules():
+    task = make_task(rules="all")
+    known = {"random": (0.058, 0.499), "flip-ones": (0.266, 0.410), "greedy": (0.268, None)}
+    for name, (success, distance) in known.items():
+        episodes = rollout.rollout(policy.make(name, task), task, episodes=200)
+        assert abs(episodes.success.mean() - success) < 0.005, name
+        if distance is not None:
+            assert abs(episodes.final_distance.mean() - distance) < 0.004, name
+
+
+def test_nobody_does_better_than_the_exact_ceiling_or_faster_than_optimal():
+    task = make_task(length=12, horizon=12, rules="all")
+    tapes = seeding.exam_tapes(12, 20)[:, 0]
+    episodes = rollout.rollout(policy.greedy(task), task)
+    for r in range(0, 256, 5):
+        optimal = exact.steps_to_goal(r, 12, 12)[tapes]
+        reached = episodes.success[r]
+        assert (episodes.steps[r][reached] >= optimal[reached]).all()
+
+
+def test_every_rule_sits_the_same_exam_and_a_salt_makes_it_another():
+    task = make_task(length=16, rules=[30, 90])
+    standard = rollout.rollout(policy.random(task), task)
+    np.testing.assert_array_equal(standard.wrong[0, :, 0], standard.wrong[1, :, 0])
+    fresh = rollout.rollout(policy.random(task), task, salt="other")
+    assert (standard.wrong[0, :, 0] != fresh.wrong[0, :, 0]).any()
+
+
+def test_the_seed_decides_a_policys_own_draws():
+    task = make_task(rules=[30])
+    runs = [rollout.rollout(policy.random(task), task, seed=seed).cells for seed in (0, 0, 1)]
+    np.testing.assert_array_equal(runs[0], runs[1])
+    assert (runs[0] != runs[2]).any()
+
+
+def test_a_blind_policy_is_not_given_the_rule():
+    given = []
+
+    def init(rule, num):
+        given.append(rule)
+        return ()
+
+    task = make_task(length=8, horizon=2, rules=[30])
+    seeing = policy.Policy("spy", init, policy.random(task).act)
+    assert seeing.sees_rule
+    rollout.rollout(seeing, task, episodes=2)
+    assert np.asarray(given[-1]).tolist() == [30, 30]
+    blinded = policy.blind(seeing)
+    assert not blinded.sees_rule
+    rollout.rollout(blinded, task, episodes=2)
+    assert given[-1] is None
+    assert not policy.random(task).sees_rule
+    assert not policy.flip_ones(task).sees_rule
+    assert policy.greedy(task).sees_rule
+
+
+def test_the_program_is_compiled_once_for_all_rule_sets_of_a_size_and_all_parameters():
+    traces = 0
+
+    def act(memory, obs, key):
+        nonlocal traces
+        traces += 1
+        return memory, jax.random.randint(key, obs.shape[:1], 0, 8)
+
+    for parameters in (1.0, 2.0):
+        for rules in ([1, 2, 3], [30, 90, 110]):
+            task = make_task(length=8, horizon=3, rules=rules)
+            rollout.rollout(policy.Policy("p", lambda rule, num, p=parameters: p, act), task)
+    assert traces == 1
+
+
+def test_a_traced_episode_ends_where_the_episode_did():
+    task = make_task(length=12, horizon=20, rules=[204, 30], noise=0.02, mask=[0])
+    episodes = rollout.rollout(policy.flip_ones(task), task, episodes=3)
+    for r in range(2):
+        tapes, cells = episodes.trace(r, 2)
+        assert len(tapes) == len(cells) + 1
+        wrong = episodes.wrong[r, 2, : len(tapes)]
+        np.testing.assert_array_equal(tapes.sum(axis=-1), wrong)
+
+
+def test_greedy_plans_for_the_goal_it_is_given_or_shown():
+    for options in ({"goal": "0110010"}, {"goal": "random", "observe_goal": True}):
+        task = make_task(length=7, horizon=7, rules=[204], **options)
+        assert rollout.rollout(policy.greedy(task), task).success.all()
+    with pytest.raises(ValueError, match="observe_goal=True"):
+        policy.greedy(make_task(goal="random"))
+
+
+def test_unknown_policies_suggest_the_nearest():
+    with pytest.raises(ValueError, match="did you mean 'flip-ones'"):
+        policy.make("flip_ones", make_task())
+    with pytest.raises(ValueError, match="0 to 255"):
+        rollout.rollout(policy.random(make_task()), make_task(), rules=[256])

@@ -1,0 +1,60 @@
+import numpy as np
+import pytest
+from stable_baselines3 import DQN, PPO
+
+from tapebench.sb3 import TapeVecEnv
+
+
+def test_the_horizon_is_a_true_end_and_success_is_told():
+    env = TapeVecEnv(2, length=8, horizon=2, rules=204)
+    env.set_options({"tape": "11000000"})
+    env.seed(0)
+    assert env.reset().shape == (2, 9)
+    env.step(np.array([0, 5]))
+    obs, rewards, dones, infos = env.step(np.array([1, 5]))
+    assert dones.tolist() == [True, True]
+    assert [info["is_success"] for info in infos] == [True, False]
+    assert [info["TimeLimit.truncated"] for info in infos] == [False, False]
+    assert infos[0]["terminal_observation"].tolist() == [0] * 8 + [1.0]
+    assert (obs[:, -1] == 0).all()
+    assert rewards.tolist() == [1.0, -2 / 8]
+
+
+def test_seeds_fix_the_environment():
+    def first(seed):
+        env = TapeVecEnv(4)
+        env.seed(seed)
+        return env.reset()
+
+    np.testing.assert_array_equal(first(3), first(3))
+    assert (first(3) != first(4)).any()
+
+
+def test_attributes_can_be_read_but_not_set():
+    env = TapeVecEnv(3, length=8)
+    assert [task.length for task in env.get_attr("task")] == [8, 8, 8]
+    assert env.env_is_wrapped(object, indices=[0, 1]) == [False, False]
+    with pytest.raises(AttributeError, match="make a new TapeVecEnv"):
+        env.set_attr("task", None)
+    env.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", [DQN, PPO])
+def test_stable_baselines3_learns_on_it(algorithm):
+    options = {"n_steps": 64, "batch_size": 256} if algorithm is PPO else {"learning_starts": 500}
+    env = TapeVecEnv(8, length=8, horizon=8, rules=4)
+    model = algorithm("MlpPolicy", env, seed=0, device="cpu", **options)
+    model.learn(6000)
+    held = TapeVecEnv(200, length=8, horizon=8, rules=4)
+    held.seed(1)
+    obs = held.reset()
+    finished = np.zeros(200, bool)
+    succeeded = np.zeros(200, bool)
+    for _ in range(8):
+        obs, _, dones, infos = held.step(model.predict(obs, deterministic=True)[0])
+        for index in np.flatnonzero(dones & ~finished):
+            succeeded[index] = infos[index]["is_success"]
+        finished |= dones
+    assert finished.all()
+    assert succeeded.mean() > 0.5

@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+
+from tapebench import dynamics, task
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"length": 2}, "length must be from 3 to 1024, not 2"),
+        ({"length": 1025}, "length must be from 3 to 1024, not 1025"),
+        ({"length": 8.0}, "length must be an integer"),
+        ({"horizon": 0}, "horizon must be a positive integer"),
+        ({"horizon": 2.5}, "horizon must be a positive integer"),
+        ({"split": "fps3"}, "did you mean 'fps30'"),
+        ({"rules": "held-out"}, "unknown rule set 'held-out'"),
+        ({"rules": 256}, "integer from 0 to 255"),
+        ({"rules": []}, "rules is empty"),
+        ({"goal": [0, 1]}, r"goal must have shape \(32,\), not \(2,\)"),
+        ({"goal": [2] * 32}, "goal must hold only 0 and 1"),
+        ({"goal": "ones"}, "unknown goal 'ones'"),
+        ({"goal": "01"}, r"goal must have shape \(32,\)"),
+        ({"goal": [[0], [0, 1]]}, "goal must be 32 cells"),
+        ({"reward": "distnce"}, "did you mean 'distance'"),
+        ({"start_density": 1.5}, "start_density must be from 0 to 1"),
+        ({"start_density": 0.0}, "always starts at the goal"),
+        ({"noise": -0.1}, "noise must be from 0 to 1"),
+        ({"noise": "high"}, "noise must be a number"),
+        ({"mask": [32]}, "mask hides cell 32: cells are 0 to 31"),
+        ({"mask": [1, 1]}, "names cell 1 twice"),
+        ({"mask": [0.5]}, "mask must be 32 flags"),
+    ],
+)
+def test_bad_options_are_refused_with_the_fix(options, message):
+    with pytest.raises(ValueError, match=message):
+        task.make_task(**options)
+
+
+def test_an_unknown_option_is_a_type_error_that_names_it():
+    with pytest.raises(TypeError, match="lenght"):
+        task.make_task(lenght=8)
+
+
+def test_masks_are_flags_or_cells():
+    assert task.make_task(length=4, mask=[1, 0, 0, 1]).hidden == 0b1001
+    assert task.make_task(length=4, mask=[0, 3]).hidden == 0b1001
+    assert task.make_task(length=4, mask=np.array([True, False, False, True])).hidden == 0b1001
+    assert task.make_task(length=4, mask=None).hidden == 0
+
+
+def test_goals_as_text_sequence_or_array():
+    for goal in ("0110", [0, 1, 1, 0], np.array([0, 1, 1, 0]), (False, True, True, False)):
+        assert task.make_task(length=4, goal=goal).goal == 0b0110
+    assert task.make_task(goal="zeros").goal == 0
+    assert task.make_task(goal="random").goal is None
+
+
+def test_a_task_or_options_but_not_both():
+    ready = task.make_task(length=8)
+    assert task.resolve(ready, {}) is ready
+    with pytest.raises(ValueError, match="not both: length"):
+        task.resolve(ready, {"length": 9})
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("distance", {(4, 2): -0.25, (4, 0): 1.5, (4, 6): -0.75}),
+        ("sparse", {(4, 2): 0.0, (4, 0): 1.5, (4, 6): 0.0}),
+        ("potential", {(4, 2): 0.25, (4, 0): 2.0, (4, 6): -0.25}),
+    ],
+)
+def test_rewards(kind, expected):
+    for (before, after), paid in expected.items():
+        assert task.reward(kind, before / 8, after / 8, 1.5) == paid
+
+
+@pytest.mark.parametrize("kind", task.REWARDS)
+def test_floats_and_float32_arrays_are_paid_the_same(kind):
+    length, bonus = 7, np.float32(0.3)
+    cells = np.arange(length + 1)
+    share = dynamics.share(cells, length)
+    before, after = (grid.ravel() for grid in np.meshgrid(share, share))
+    in_arrays = task.reward(kind, before, after, bonus)
+    assert in_arrays.dtype == np.float32
+    one_by_one = [
+        task.reward(kind, float(b), float(a), float(bonus))
+        for b, a in zip(before, after, strict=True)
+    ]
+    np.testing.assert_array_equal(np.array(one_by_one, np.float32), in_arrays)

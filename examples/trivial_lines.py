@@ -66,12 +66,7 @@ def put_into_readme(text: str) -> None:
 def main() -> None:
     """Evaluate and print."""
     began = time.perf_counter()
-    table = [
-        row
-        for split in ("fps30", "matched30")
-        for length in (16, 32)
-        for row in rows(split, length)
-    ]
+    table = all_rows()
     shown = Table(*COLUMNS, title="What needs no learning, and what is possible")
     for number, row in enumerate(table):
         ends_block = number + 1 < len(table) and table[number + 1][:2] != row[:2]

@@ -1,3 +1,4 @@
+from functools import cache
 from importlib import resources
 
 import numpy as np
@@ -5,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapebench import dynamics, exact, rules
+from tapebench import dynamics, exact, rollout, rules
+from tapebench import policy as policies
+from tapebench.task import make_task
 
 
 def slow_steps(rule, length, horizon, goal):
@@ -53,6 +56,39 @@ def test_shipped_ceilings_are_regenerated_byte_for_byte(length):
 @pytest.mark.parametrize("rule", [30, 60, 150, 204, 25])
 def test_a_sample_of_the_shipped_ceilings_at_length_24(rule):
     assert exact.reach(rule, 24, 24) == exact.shipped_ceilings(24, 24)[rule]
+
+
+@pytest.mark.slow
+def test_shipped_chances_are_regenerated_byte_for_byte():
+    shipped = resources.files("tapebench").joinpath("data/exact/chances-L16-H16.json").read_text()
+    assert exact.dump_chances(exact.chances(16, 16), 16, 16) == shipped
+
+
+@pytest.mark.parametrize("rule", [0, 4, 30, 90, 234])
+def test_chances_of_policies_that_learn_nothing_by_an_independent_recursion(rule):
+    length, horizon = 5, 4
+
+    @cache
+    def chance(tape, left, policy):
+        if tape == 0 or left == 0:
+            return float(tape == 0)
+        cells = [c for c in range(length) if policy == "random" or (tape >> c) & 1]
+        after = [chance(dynamics.step(tape, c, rule, length), left - 1, policy) for c in cells]
+        return sum(after) / len(after)
+
+    for policy in ("random", "flip-ones"):
+        expected = sum(chance(tape, horizon, policy) for tape in range(1, 32)) / 31
+        found = exact.chance_of_success(rule, length, horizon, policy)
+        assert found == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_evaluator_agrees_with_exact_chances():
+    task = make_task(length=16, horizon=16, rules="all")
+    for name, by_rule in exact.shipped_chances(16, 16).items():
+        success = rollout.rollout(policies.make(name, task), task, episodes=300).success
+        expected = np.array([by_rule[rule] for rule in range(256)])
+        error = np.sqrt(expected * (1 - expected) / 300)
+        assert (np.abs(success.mean(axis=1) - expected) <= 4.5 * error + 1e-6).all()
 
 
 def test_under_the_identity_the_optimal_steps_are_the_ones():

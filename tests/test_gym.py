@@ -207,10 +207,10 @@ if __name__ == "__main__":
     )
     obs = [env.reset(seed=0)[0]] + [env.step(np.array([0, 7]))[0] for _ in range(6)]
     env.close()
-    print(np.array(obs).shape, np.array(obs)[:, 0, -1].round(2).tolist())
+    print(np.array(obs).shape, (3 * np.array(obs)[:, 0, -1]).astype(int).tolist())
 """
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "(7, 2, 9) [0.0, 0.33, 0.67, 1.0, 0.0, 0.33, 0.67]"
+    assert out.stdout.strip() == "(7, 2, 9) [0, 1, 2, 3, 0, 1, 2]"
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))

@@ -4,6 +4,9 @@ The search runs backwards from the goal over all 2^L tapes. A tape is one step f
 flipping one of its cells gives a tape whose update lands in the set, so a layer is: look up which
 tapes update into the last layer, then spread that set along every axis of the hypercube. Sets are
 bitsets of 64-tape words, where spreading is a handful of shifts.
+
+That serves up to 24 cells in plain NumPy. `tapebench.exhaustive` goes on to 32; what it found for
+the standard size is shipped, so nobody has to search again.
 """
 
 from __future__ import annotations
@@ -19,8 +22,11 @@ import numpy as np
 
 from tapebench import dynamics, rules
 
-MAX_LENGTH = 24
-"""Longest tape the exhaustive search takes: 2^24 tapes, about a second a rule."""
+NUMPY_LENGTH = 24
+"""Longest tape searched in plain NumPy: 2^24 tapes, about a second a rule."""
+
+MAX_LENGTH = 32
+"""Longest tape searched at all, with the extra `exact`."""
 
 UNREACHED = np.uint16(0xFFFF)
 """In `steps_to_goal`: the goal cannot be reached within the horizon."""
@@ -63,6 +69,16 @@ class Reach:
         """Steps from the worst tape that can still reach the goal."""
         return len(self.histogram) - 1
 
+    def as_dict(self) -> dict[str, Any]:
+        """The counts and their summaries, as `tape exact --json` prints them."""
+        return {
+            "solvable": self.solvable,
+            "solvable_excluding_goal": self.solvable_excluding_goal,
+            "max_steps": self.max_steps,
+            "mean_steps": self.mean_steps,
+            "histogram": list(self.histogram),
+        }
+
     @property
     def mean_steps(self) -> float:
         """Mean optimal steps over the tapes that can reach the goal."""
@@ -70,11 +86,11 @@ class Reach:
         return weighted / sum(self.histogram)
 
 
-def check_reach(length: int) -> int:
-    """Return `length` if the exhaustive search can take it."""
-    if dynamics.check_length(length) > MAX_LENGTH:
+def check_reach(length: int, limit: int = MAX_LENGTH) -> int:
+    """Return `length` if a search can take it."""
+    if dynamics.check_length(length) > limit:
         raise ValueError(
-            f"exhaustive search reaches length {MAX_LENGTH}, not {length}: choose a shorter tape"
+            f"exhaustive search reaches length {limit}, not {length}: choose a shorter tape"
         )
     return length
 
@@ -90,7 +106,7 @@ def steps_to_goal(rule: int, length: int, horizon: int, goal: int = 0) -> np.nda
 
     Indexed by the tape as an integer. The search ends early once a layer adds nothing.
     """
-    size = 2 ** check_reach(length)
+    size = 2 ** check_reach(length, NUMPY_LENGTH)
     if not 0 <= goal < size:
         raise ValueError(f"the goal must be a tape of {length} cells, an integer below {size}")
     images = all_images(rule, length)
@@ -121,16 +137,35 @@ def reach_all(
     goal: int = 0,
     progress: Callable[[int], Any] = lambda rule: None,
 ) -> dict[int, Reach]:
-    """`reach` for many rules. A mirror image shares its twin's counts if the goal is symmetric."""
-    goal_is_symmetric = goal == int(f"{goal:0{length}b}"[::-1], 2)
+    """`reach` for many rules, up to 32 cells.
+
+    A mirror image shares its twin's counts if the goal is symmetric.
+    """
+    goal_is_symmetric = goal == rules.mirror_tape(goal, length)
+    search = None if check_reach(length) <= NUMPY_LENGTH else large_search(length)
+
+    def solve(rule: int) -> Reach:
+        if search is None:
+            return reach(rule, length, horizon, goal)
+        return Reach(rule, length, search.solve(rule, horizon, goal))
+
     solved: dict[int, Reach] = {}
     for rule in sorted(set(which)):
         twin = solved.get(rules.mirror(rule)) if goal_is_symmetric else None
-        solved[rule] = (
-            Reach(rule, length, twin.histogram) if twin else reach(rule, length, horizon, goal)
-        )
+        solved[rule] = Reach(rule, length, twin.histogram) if twin else solve(rule)
         progress(rule)
     return solved
+
+
+def large_search(length: int) -> Any:
+    """An `exhaustive.Search`, or the advice to install what it needs."""
+    try:
+        from tapebench import exhaustive
+    except ImportError:
+        raise ValueError(
+            f"searching {length} cells needs numba: pip install 'tapebench[exact]'"
+        ) from None
+    return exhaustive.Search(length)
 
 
 def chance_of_success(rule: int, length: int, horizon: int, policy: str) -> float:
@@ -202,11 +237,32 @@ def dump_ceilings(solved: dict[int, Reach], length: int, horizon: int) -> str:
 
 @cache
 def shipped_ceilings(length: int, horizon: int) -> dict[int, Reach]:
-    """The shipped counts for the zero goal, for every rule. See `data/exact/`."""
-    name = f"data/exact/L{length}-H{horizon}.json"
-    text = resources.files("tapebench").joinpath(name).read_text()
-    histograms = json.loads(text)["histograms"]
-    return {int(r): Reach(int(r), length, tuple(counts)) for r, counts in histograms.items()}
+    """The shipped counts for the zero goal, for every rule solved. See `data/exact/`.
+
+    Any horizon up to that of the search is served, since a shorter one only cuts the counts.
+    """
+    place = resources.files("tapebench").joinpath("data/exact")
+    if length == MAX_LENGTH:
+        found = {rule: answer["histogram"] for rule, answer in exam_answers().items()}
+    else:
+        name = f"L{length}-H{length}.json"
+        if not place.joinpath(name).is_file() or horizon > length:
+            raise ValueError(f"no ceilings are shipped for L = {length}, H = {horizon}")
+        histograms = json.loads(place.joinpath(name).read_text())["histograms"]
+        found = {int(rule): counts for rule, counts in histograms.items()}
+    return {r: Reach(r, length, tuple(counts[: horizon + 1])) for r, counts in found.items()}
+
+
+@cache
+def exam_answers() -> dict[int, dict[str, Any]]:
+    """What is known of the standard exam at L = H = 32, by rule.
+
+    `histogram` counts all 2^32 tapes by optimal steps; `exam_steps` are the optimal steps of the
+    20 exam tapes and `exam_witnesses` a shortest way for each, `None` where there is no way.
+    """
+    place = resources.files("tapebench").joinpath("data/exact/L32-H32")
+    records = [json.loads(file.read_text()) for file in place.iterdir()]
+    return {record["rule"]: record for record in records}
 
 
 @cache

@@ -64,6 +64,11 @@ def mirror(rule: int) -> int:
     return swapped
 
 
+def mirror_tape(tape: int, length: int) -> int:
+    """The tape read backwards; under the mirrored rule it does what the tape does."""
+    return int(f"{tape:0{length}b}"[::-1], 2)
+
+
 def complement(rule: int) -> int:
     """The rule seen in the negative: zeros and ones exchanged. It does not keep the zero goal."""
     return sum((1 - ((rule >> (7 - bit)) & 1)) << bit for bit in range(8))

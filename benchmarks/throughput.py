@@ -8,9 +8,9 @@ Contestants live in long-lived workers (`contestants.py`), of which one computes
 for the raw dynamics, one for our environments and Gymnasium's, and one for gymnax and
 XLand-MiniGrid in a virtual environment of their own, made on the first run.
 
-All are bound to the same core. On several, JAX splits every operation of a step among threads
-that wait for the slowest: this gains little at these sizes, and if anything else runs on the
-machine it halves the rate. `--all-cores` lets the environments, not the raw dynamics, do so.
+All are bound to the same core. On several, JAX splits the operations of a step among threads that
+wait for each other: at 4,096 environments that gains little, and with anything else running on
+the machine it can halve the rate. `--all-cores` frees the environments, not the raw dynamics.
 """
 
 from __future__ import annotations
@@ -142,6 +142,9 @@ MARKS = (
     Mark("single Tape-v0 / single CartPole-v1", SINGLE, CARTPOLE_SINGLE, 1.5),
 )
 
+SETUP_SECONDS = 2.0
+"""What a contestant takes before its first measurement, for the estimate of the time left."""
+
 
 class UsageError(Exception):
     """What was asked for cannot be done; the message says what to change."""
@@ -212,7 +215,7 @@ def take_turns(
     """Measure every case once per round. Also returns why some could not be measured at all."""
     results = {case: Result() for case in cases}
     absent: dict[str, str] = {}
-    expected = dict.fromkeys(cases, seconds + 2.0)
+    expected = dict.fromkeys(cases, seconds)
     reported = 0.0
     for number in range(rounds):
         for index, case in enumerate(cases):
@@ -227,14 +230,14 @@ def take_turns(
             result.rates.append(answer["rate"])
             result.steps_per_call = answer["steps_per_call"]
             result.compile_seconds = answer["compile_seconds"]
-            # Setting up counts once; later rounds cost a measurement, or one call if longer.
-            call = case.num * answer["steps_per_call"] / answer["rate"]
-            expected[case] = max(seconds, call)
+            # A measurement is one call at least, however long.
+            expected[case] = max(seconds, case.num * answer["steps_per_call"] / answer["rate"])
             if (now := time.monotonic()) > reported + 3.0:
                 left = sum(expected[case] for case in cases[index + 1 :])
                 left += (rounds - number - 1) * sum(expected.values())
+                left += SETUP_SECONDS * (len(cases) - index - 1) * (number == 0)
                 place = f"round {number + 1} of {rounds}, {index + 1} of {len(cases)}"
-                log(f"{place}: about {left:.0f} s left")
+                log(f"{place}: about {left:.0f} s left in this part")
                 reported = now
     return {case: result for case, result in results.items() if result.rates}, absent
 

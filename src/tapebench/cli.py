@@ -22,7 +22,8 @@ class Show:
     rule: Annotated[tuple[int, ...], tyro.conf.arg(metavar="RULE [RULE ...]")] = (30,)
     """Rules to draw, side by side."""
     policy: str = "random"
-    """Who flips: random, flip-ones, greedy, or none to watch the rule alone."""
+    """Who flips: random, flip-ones, greedy, mpc, beam, optimal, bayes, belief-planner; or none to
+    watch the rule alone."""
     length: int = 32
     """Cells on the ring."""
     horizon: int = 32
@@ -64,9 +65,9 @@ class Show:
                 tapes.append(dynamics.evolve(tapes[-1], rule, self.length))
             cells = [[(tape >> cell) & 1 for cell in range(self.length)] for tape in tapes]
             return draw.Panel(f"rule {rule}", f"{about}; no flips", cells, [])
-        from tapebench import policy, rollout
+        from tapebench import references, rollout
 
-        chosen = policy.make(self.policy, task)
+        chosen = references.make(self.policy, task, self.split)
         episodes = rollout.rollout(chosen, task, episodes=self.episode + 1, seed=self.seed)
         traced, flips = episodes.trace(0, self.episode)
         if episodes.success[0, self.episode]:

@@ -193,4 +193,6 @@ def _neighbours(tape: Tape, length: int) -> tuple[Tape, Tape]:
         below = xp.concatenate([(last >> top) & 1, tape[..., :-1] >> (WORD - 1)], axis=-1)
         above = xp.concatenate([tape[..., 1:] << (WORD - 1), (first & 1) << top], axis=-1)
         return (tape << 1) | below, (tape >> 1) | above
-    return (tape << 1) | (tape >> top), (tape >> 1) | ((tape & 1) << top)
+    # Of a full word the other bits are shifted out anyway.
+    first = tape if length == WORD and not isinstance(tape, int) else tape & 1
+    return (tape << 1) | (tape >> top), (tape >> 1) | (first << top)

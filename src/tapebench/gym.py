@@ -320,7 +320,7 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         Nothing changes before everything that was given has been checked.
         """
         chosen, length, words = self.task, self.task.length, self._tape.shape[-1]
-        # Raw 64-bit words: two for the stream, two for the rule, then those of goal and tape.
+        # Raw 64-bit words: one for the stream, one for the rule, then those of goal and tape.
         raw = self.np_random.bit_generator.random_raw(size=(len(which), 2 + words))
         drawn = raw.astype("<u8", copy=False).view("<u4")
         if "stream" in given:
@@ -331,7 +331,7 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         if "rule" in given:
             rule = _check_rules(given["rule"], self.num_envs)[which]
         else:
-            rule = self._rules[seeding.below(np.uint32(len(self._rules)), drawn[:, 2])]
+            rule = self._rules[(raw[:, 1] >> 32) * len(self._rules) >> 32]
         if "goal" in given:
             goal = self._parse_tapes("goal", given["goal"])[which]
         elif chosen.goal is None:
@@ -346,8 +346,9 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             tape = goal ^ seeding.nonzero_words(drawn[:, 4 + words :], length)
         else:
             tape = self._draw_biased(goal, len(which))
-        self._stream.identity[which] = stream.identity
-        self._stream.counter[which] = stream.counter
+        if chosen.noise:
+            self._stream.identity[which] = stream.identity
+            self._stream.counter[which] = stream.counter
         self._rule[which] = rule
         self._masks[:, which] = _LAWS[:, rule]
         self._goal[which] = goal

@@ -12,7 +12,7 @@ memory), since the evaluator compiles it once.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -75,11 +75,11 @@ NAMED: dict[str, Callable[[Task], Policy]] = {
 """Policies that need no training, by the name the command line uses."""
 
 
-def make(name: str, task: Task) -> Policy:
-    """A policy by name; an unknown name suggests the nearest."""
+def make(name: str, task: Task, known: Sequence[str] = tuple(NAMED)) -> Policy:
+    """A policy by name; an unknown name suggests the nearest of those that are `known`."""
     if name not in NAMED:
-        close = difflib.get_close_matches(name, NAMED, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(NAMED)}"
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
         raise ValueError(f"unknown policy {name!r}: {hint}")
     return NAMED[name](task)
 

@@ -221,7 +221,7 @@ def _trace_back(
 @cache
 def beam(task: Task, width: int = WIDTH) -> Policy:
     """Plays the way that search finds with the true rule; flips ones where it finds none."""
-    _check_plannable(task)
+    check_plannable(task)
 
     def plan(rule: int, tapes: np.ndarray, rng: np.random.Generator) -> list[list[int] | None]:
         budget = [task.horizon] * len(tapes)
@@ -238,7 +238,7 @@ def optimal(task: Task) -> Policy:
     Proved up to 24 cells, and on the standard exam at 32. Elsewhere it is what search finds,
     which may be longer than the shortest, or nothing where there is a way.
     """
-    _check_plannable(task)
+    check_plannable(task)
 
     def plan(rule: int, tapes: np.ndarray, rng: np.random.Generator) -> list[list[int] | None]:
         if task.length <= exact.NUMPY_LENGTH:
@@ -258,7 +258,8 @@ def optimal(task: Task) -> Policy:
     return _open_loop("optimal", task, plan)
 
 
-def _check_plannable(task: Task) -> None:
+def check_plannable(task: Task) -> None:
+    """Refuse a task that a fixed sequence of cells cannot be planned for."""
     if task.noise:
         raise ValueError("this planner plays a fixed sequence: it needs noise=0")
     if task.goal is None or task.hidden:

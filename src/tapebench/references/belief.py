@@ -1,0 +1,470 @@
+"""Rule inference: a Bayesian filter over the 256 rules, information gain, a policy that uses both.
+
+A rule acts through eight neighbourhoods, so what one transition says about it is eight pairs of
+counts: how often a neighbourhood `k = 4l + 2c + r` became 0, and how often 1. Rule z mismatches
+in the cells that became anything but bit k of z. Everything here rests on that:
+
+- the posterior needs one mismatch count per rule (`mismatches`, `update`);
+- the expected distance after a flip needs the eight marginals of the rule's bits and how many
+  cells of each neighbourhood the flip makes (`expected_distances`);
+- without noise two rules predict different tapes exactly if they differ on a neighbourhood that
+  is present. A flip shows the bits of a set m of neighbourhoods, so its information gain is the
+  entropy of `z & m`: one of 256 numbers per belief, whatever the length (`information_gains`).
+
+`information_gain` is the definition itself, slow and in NumPy: what the fast form is tested
+against. All entropies are in nats. What they do and do not imply is in `docs/theory.md`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.scipy.special import entr, logsumexp
+
+from tapebench import dynamics, rollout, seeding, splits
+from tapebench import env as envs
+from tapebench.policy import Policy, blind
+from tapebench.task import Task
+
+BETA = 0.25
+"""The paper's weight of information gain. It does not say in which unit; here it is nats."""
+
+FLOOR = 1e-6
+"""Likelihood of a transition that a rule contradicts, where the dynamics have no noise."""
+
+CALIBRATION_BINS = 10
+
+_RULES = np.arange(dynamics.NUM_RULES, dtype=np.uint32)
+_BITS = (_RULES[:, None] >> np.arange(8, dtype=np.uint32) & 1).astype(np.float32)
+"""`[256, 8]`: what each rule makes of each neighbourhood."""
+
+_ONE_BIT_RULES = np.uint32(1) << np.arange(8, dtype=np.uint32)
+_ALL_ONES_RULE = np.array(1 << 7)
+
+_BLOCK = 128
+"""Beliefs whose marginals are summed at a time: 3^8 numbers each should stay in the cache."""
+
+_CERTAIN = 1e-6
+"""A belief whose entropy is below this (as is rounding) has nothing more to gain."""
+
+_TIE = 1e-5
+"""Scores this close are equal but for rounding."""
+
+
+def neighbourhoods(tape: Any, length: int) -> Any:
+    """Where each neighbourhood is: a tape `[..., W]` as eight of them, `[..., 8, W]`.
+
+    Cell i of tape k is one if the neighbourhood of cell i is k: what the rule whose only bit is
+    bit k makes of the tape.
+    """
+    return dynamics.evolve(tape[..., None, :], _ONE_BIT_RULES, length)
+
+
+def mismatches(before: Any, cell: Any, after: Any, length: int, readable: Any = None) -> Any:
+    """In how many cells each rule contradicts a transition: float32 `[..., 256]`.
+
+    `before` and `after` are tapes `[..., W]`, `cell[...]` was flipped between them. Where some
+    cells are hidden, only the `readable` ones are compared, see `readable_cells`.
+    """
+    found = neighbourhoods(dynamics.flip(before, cell), length)
+    if readable is not None:
+        found = found & readable
+    became_one = found & after[..., None, :]
+    ones = dynamics.hamming(became_one, np.uint32(0)).astype(np.float32)
+    zeros = dynamics.hamming(found, became_one).astype(np.float32)
+    return (zeros[..., None, :] * _BITS + ones[..., None, :] * (1 - _BITS)).sum(axis=-1)
+
+
+def readable_cells(hidden: int, length: int) -> np.ndarray:
+    """The cells `[W]` whose next value can be held against a rule: no hidden one in sight."""
+    visible = dynamics.to_words(~hidden, length) & dynamics.full(length)
+    return dynamics.evolve(visible, _ALL_ONES_RULE, length)
+
+
+def log_prior(candidates: tuple[int, ...]) -> Array:
+    """The uniform belief over the candidates, as logarithms: `[256]`, minus infinity elsewhere."""
+    prior = np.full(dynamics.NUM_RULES, -np.inf, np.float32)
+    prior[list(candidates)] = -math.log(len(candidates))
+    return jnp.asarray(prior)
+
+
+def update(log_belief: Array, mismatch: Array, noise: Any = 0.0, floor: Any = FLOOR) -> Array:
+    """Bayes' rule for one transition: logarithms of the belief `[..., 256]` before and after.
+
+    With `noise`, the probability that a cell is inverted after the update, the likelihood is
+    that of every cell. Without, it is 1 for a rule that fits and `floor` for one that does not,
+    in however many cells. A transition that every candidate contradicts multiplies all of them
+    by the floor and so changes nothing: a belief whose support lacks the true rule does not
+    notice. A rule that is no candidate has probability zero and keeps it.
+    """
+    noise = jnp.asarray(noise)
+    # The factor (1 - noise)^cells is the same for every rule, so the odds are all that is left.
+    penalty = jnp.log(jnp.where(noise > 0, noise / (1 - noise), floor))
+    weighed = log_belief + penalty * jnp.where(noise > 0, mismatch, mismatch > 0)
+    return weighed - logsumexp(weighed, axis=-1, keepdims=True)
+
+
+def expected_distances(belief: Array, found: Array, goal: Any, length: int) -> Array:
+    """E_b[dist] after each flip `[..., A]`, for a belief `[..., 256]` and a goal `[..., W]`.
+
+    `found[..., A, 8, W]` are the `neighbourhoods` of the flipped tapes.
+    """
+    as_goal = found & goal[..., None, None, :]
+    want_one = dynamics.hamming(as_goal, np.uint32(0))
+    want_zero = dynamics.hamming(found, as_goal)
+    is_one = jnp.dot(belief, _BITS, precision="highest")[..., None, :]
+    return (want_zero * is_one + want_one * (1 - is_one)).sum(axis=-1) / length
+
+
+def information_gains(belief: Array, found: Array, readable: Any = None) -> Array:
+    """The information gain of each flip `[..., A]`, without noise; arguments as above.
+
+    With noise it is an upper bound: the noisy tape says no more than the tape before the noise.
+    """
+    seen = found if readable is None else found & readable
+    shown = ((seen != 0).any(axis=-1) * _ONE_BIT_RULES).sum(axis=-1).astype(np.int32)
+    table = shown_entropies(belief.reshape(-1, dynamics.NUM_RULES)).reshape(belief.shape)
+    return jnp.take_along_axis(table, shown, axis=-1)
+
+
+def shown_entropies(belief: Array) -> Array:
+    """Entropy of `z & m` for every set m of neighbourhoods: beliefs `[B, 256]` -> `[B, 256]`."""
+    num = belief.shape[0]
+    padded = jnp.pad(belief, ((0, -num % _BLOCK), (0, 0)))
+    blocks = padded.reshape(-1, _BLOCK, dynamics.NUM_RULES)
+
+    def block(belief: Array) -> Array:
+        is_open = entr(belief).sum(axis=-1).max() > _CERTAIN
+        return jax.lax.cond(is_open, _sum_marginals, jnp.zeros_like, belief)
+
+    return jax.lax.map(block, blocks).reshape(padded.shape)[:num]
+
+
+def _sum_marginals(belief: Array) -> Array:
+    """Every bit of the rule is 0, 1 or summed over: 3^8 marginals hold those of all 2^8 sets."""
+    marginals = belief.T.reshape(*[2] * 8, -1)
+    for axis in range(8):
+        either = marginals.sum(axis, keepdims=True)
+        marginals = jnp.concatenate([marginals, either], axis)
+    entropies = entr(marginals)
+    for axis in range(8):
+        zero, one, either = jnp.split(entropies, 3, axis)
+        entropies = jnp.concatenate([either, zero + one], axis)
+    return entropies.reshape(dynamics.NUM_RULES, -1).T
+
+
+def outcomes(tape: int, cell: int, length: int, noise: float = 0.0) -> np.ndarray:
+    """The model: p(s' | s, a, z) for every rule and every next tape that matters, `[256, S]`.
+
+    Without noise these are the tapes that some rule predicts; with noise all 2^L of them, so
+    this is for short tapes.
+    """
+    start = dynamics.to_words(tape, length)
+    predicted = dynamics.step(np.tile(start, (len(_RULES), 1)), np.array(cell), _RULES, length)
+    if not noise:
+        tapes = np.unique(predicted, axis=0)
+        return (predicted[:, None] == tapes).all(axis=-1).astype(float)
+    tapes = np.arange(1 << length, dtype=np.uint32)[:, None]
+    wrong = dynamics.hamming(predicted[:, None], tapes)
+    return noise**wrong * (1 - noise) ** (length - wrong)
+
+
+def information_gain(belief: np.ndarray, likelihood: np.ndarray) -> float:
+    """By definition: the entropy of the belief less the expected entropy of the posterior.
+
+    `belief[256]` is p(z), `likelihood[256, S]` is p(s' | s, a, z), see `outcomes`.
+    """
+    joint = belief[:, None] * likelihood
+    evidence = joint.sum(axis=0)
+    possible = evidence > 0
+    posteriors = joint[:, possible] / evidence[possible]
+    return float(entropy(belief) - evidence[possible] @ entropy(posteriors))
+
+
+def entropy(probabilities: np.ndarray) -> np.ndarray:
+    """Entropy along the first axis, in nats; 0 log 0 is 0."""
+    positive = np.where(probabilities > 0, probabilities, 1.0)
+    return -(probabilities * np.log(positive)).sum(axis=0)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Memory:
+    """What the filter keeps of B episodes, and its parameters: new ones compile nothing."""
+
+    log_belief: Array
+    """`[B, 256]`."""
+    tape: Array
+    """uint32 `[B, W]`: what was last observed."""
+    cell: Array
+    """int32 `[B]`: what was flipped then."""
+    time: Array
+    """`[B]`: t/H then; infinite before the first observation. Where it does not grow no step was
+    taken, as in an episode that is over, and there is nothing to learn."""
+    beta: Array
+    goal_weight: Array
+    noise: Array
+    floor: Array
+
+
+def posterior(memory: Memory) -> Array:
+    """The filter's belief, `[B, 256]`: probabilities of the rules given all it has observed."""
+    return jnp.exp(memory.log_belief)
+
+
+def bayes_filter(
+    task: Task,
+    candidates: Any = "all",
+    *,
+    split: str | Path | splits.Split = "fps30",
+    beta: float = BETA,
+    goal_weight: float = 1.0,
+    noise: float | None = None,
+    floor: float = FLOOR,
+    name: str = "bayes",
+) -> Policy:
+    """Filter the rule, then flip the cell with the best `-goal_weight E_b[dist] + beta IG`.
+
+    `candidates` are the rules it believes possible, alike at first: `"all"`, the `"train"` rules
+    of `split`, or a list. `goal_weight=0` is information gain alone; with `beta=0` as well the
+    flips are random, and the filter only watches. Ties are broken at random.
+
+    `noise` is what the likelihood assumes, by default that of the task; above zero it makes every
+    cell count where the deterministic likelihood asks only whether a rule is contradicted at all.
+    Of hidden cells and of those beside them it learns nothing, and like `policy.greedy` it plans
+    as if they were zeros.
+    """
+    if np.size(candidates) == 0:
+        raise ValueError("the candidate set is empty: give at least one rule to believe in")
+    prior = log_prior(splits.select(split, candidates))
+    if task.goal is None and not task.observe_goal:
+        raise ValueError(f"{name} needs to know a random goal: set observe_goal=True")
+    for what, weight in (("beta", beta), ("goal_weight", goal_weight)):
+        if not 0 <= weight < math.inf:
+            raise ValueError(f"{what} must be finite and not negative, not {weight}")
+    assumed = task.noise if noise is None else noise
+    if not 0 <= assumed < 1:
+        raise ValueError(f"noise must be at least 0 and below 1, not {assumed}")
+    if not 0 < floor < 1:
+        raise ValueError(f"floor must be above 0 and below 1, not {floor}")
+
+    def init(rule: Any, num: int) -> Memory:
+        return Memory(
+            log_belief=jnp.tile(prior, (num, 1)),
+            tape=jnp.zeros((num, dynamics.num_words(task.length)), jnp.uint32),
+            cell=jnp.zeros(num, jnp.int32),
+            time=jnp.full(num, jnp.inf),
+            beta=jnp.float32(beta),
+            goal_weight=jnp.float32(goal_weight),
+            noise=jnp.float32(assumed),
+            floor=jnp.float32(floor),
+        )
+
+    return blind(Policy(name, init, _actor(task.length, task.goal, task.hidden)))
+
+
+@cache
+def _actor(length: int, goal: int | None, hidden: int) -> Callable[..., Any]:
+    """The one `act` of all filters on such tapes, so that the evaluator compiles it once."""
+    return partial(_act, length, goal, hidden)
+
+
+def _act(
+    length: int, goal: int | None, hidden: int, memory: Memory, obs: Array, key: Array
+) -> tuple[Memory, Array]:
+    tape, time = dynamics.pack(obs[:, :length]), obs[:, length]
+    shown = obs[:, length + 1 :]
+    target = dynamics.pack(shown) if goal is None else dynamics.to_words(goal, length)
+    readable = readable_cells(hidden, length)
+
+    mismatch = mismatches(memory.tape, memory.cell, tape, length, readable)
+    learned = update(memory.log_belief, mismatch, memory.noise, memory.floor)
+    log_belief = jnp.where((time > memory.time)[:, None], learned, memory.log_belief)
+
+    belief = jnp.exp(log_belief)
+    every_cell = np.arange(length, dtype=np.uint32)[None]
+    found = neighbourhoods(dynamics.flip(tape[:, None], every_cell), length)
+    far = expected_distances(belief, found, target, length)
+    far = memory.noise + (1 - 2 * memory.noise) * far
+    score = memory.beta * information_gains(belief, found, readable) - memory.goal_weight * far
+    is_best = score >= score.max(axis=-1, keepdims=True) - _TIE
+    cell = jnp.where(is_best, jax.random.uniform(key, score.shape), 2.0).argmin(axis=-1)
+    cell = cell.astype(jnp.int32)
+    return replace(memory, log_belief=log_belief, tape=tape, cell=cell, time=time), cell
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Every probability that a belief gave to any rule, binned, against how often it was right.
+
+    An episode's belief counts 256 times at each of its steps, once for each rule.
+    """
+
+    count: np.ndarray
+    """`[bins]`: how many probabilities fell between bin / bins and (bin + 1) / bins."""
+    predicted: np.ndarray
+    """`[bins]`: their mean; not a number in an empty bin."""
+    frequency: np.ndarray
+    """`[bins]`: the share that was given to the true rule; not a number in an empty bin."""
+
+
+@dataclass(frozen=True)
+class Identification:
+    """How well a policy knew the rule: R rules × E episodes, before the first step and after each.
+
+    From the end of an episode on its belief is the last one it had.
+    """
+
+    episodes: rollout.Episodes
+    """What happened meanwhile: the same episodes as `rollout.rollout` gives."""
+    mass: np.ndarray
+    """float32 `[R, E, H + 1]`: probability of the true rule."""
+    entropy: np.ndarray
+    """float32 `[R, E, H + 1]`: of the belief, in nats. Small where `mass` is: sure and wrong."""
+    bits: np.ndarray
+    """float32 `[R, E, H + 1]`: expected share of the rule's eight bits that the belief has right,
+    which says something even where the true rule is no candidate."""
+    calibration: Calibration
+
+    @cached_property
+    def steps(self) -> np.ndarray:
+        """`steps_to` at a probability of 0.99."""
+        return self.steps_to(0.99)
+
+    def steps_to(self, mass: float) -> np.ndarray:
+        """Steps until the true rule first had that probability, `[R, E]`; -1 if it never had."""
+        known = self.mass >= mass
+        return np.where(known.any(axis=-1), known.argmax(axis=-1), -1)
+
+
+def identify(
+    policy: Policy,
+    task: Task,
+    rules: Any = None,
+    episodes: int = rollout.STANDARD_EPISODES,
+    *,
+    belief: Callable[[Any], Any] = posterior,
+    seed: int = 0,
+    salt: str = "",
+) -> Identification:
+    """Watch the belief of `policy` on the exam. Arguments as for `rollout.rollout`, and `belief`.
+
+    `belief(memory)` is the policy's posterior over the rules, `[B, 256]`, once it has seen what
+    `act` was just given; like `act` it must stay the same function. The policy is asked once more
+    after the last step, so that the last transition counts too.
+    """
+    if policy.backend != "jax":
+        raise ValueError(f"{policy.name} is not a JAX policy: its belief cannot be watched")
+    members = np.array(task.rules if rules is None else splits.select("", rules), np.uint32)
+    start = rollout._exam(task, members, episodes, salt)
+    num = len(start.rule)
+    env, params = envs.make(task=task)
+    state = envs.EnvState(
+        tape=jnp.asarray(start.tape),
+        goal=jnp.asarray(start.goal),
+        rule=jnp.asarray(start.rule),
+        t=jnp.zeros(num, jnp.int32),
+        stream=seeding.Stream(*map(jnp.asarray, start.stream)),
+    )
+    keys = (seeding.key(seed, purpose, policy.name) for purpose in ("rollout", "identify"))
+    memory = policy.init(state.rule, num)
+    run = _watch(policy.act, belief, env, task.horizon, memory, state, params, *keys)
+    cells, wrong, seen, (count, total, hits) = jax.tree.map(np.asarray, run)
+    shape = (len(members), episodes, -1)
+    count, total, hits = (tally.sum(axis=0, dtype=float) for tally in (count, total, hits))
+    filled = np.where(count > 0, count, np.nan)
+    return Identification(
+        episodes=rollout.Episodes(
+            policy=policy.name,
+            task=task,
+            rules=members.astype(int),
+            cells=cells.reshape(shape),
+            wrong=wrong.reshape(shape),
+            salt=salt,
+        ),
+        mass=seen["mass"].reshape(shape),
+        entropy=seen["entropy"].reshape(shape),
+        bits=seen["bits"].reshape(shape),
+        calibration=Calibration(count.astype(int), total / filled, hits / filled),
+    )
+
+
+@partial(jax.jit, static_argnames=("act", "belief", "env", "horizon"))
+def _watch(
+    act: Any,
+    belief: Any,
+    env: envs.TapeEnv,
+    horizon: int,
+    memory: Any,
+    state: envs.EnvState,
+    params: envs.EnvParams,
+    key: Array,
+    last_key: Array,
+) -> Any:
+    """The episode as one program: actions, wrong cells, what the belief was, its tallies."""
+    step = jax.vmap(env.step_env, in_axes=(None, 0, 0, None))
+    observe = jax.vmap(env.observe, in_axes=(0, None))
+
+    def choose(new: Array, old: Array, which: Array) -> Array:
+        return jnp.where(which.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+    def look(memory: Any, state: envs.EnvState, seen: Any, moved: Array) -> Any:
+        now = belief(memory)
+        seen = jax.tree.map(partial(choose, which=moved), _assess(now, state.rule), seen)
+        return seen, _tally(now, state.rule, moved)
+
+    def body(carry: Any, key: Array) -> Any:
+        memory, state, running, moved, seen = carry
+        memory, action = act(memory, observe(state, params), key)
+        seen, tally = look(memory, state, seen, moved)
+        _, after, _, terminated, _, _ = step(None, state, action, params)
+        # An episode that is over stands still, at the goal.
+        state = jax.tree.map(partial(choose, which=running), after, state)
+        cell = jnp.where(running, action, -1).astype(jnp.int16)
+        wrong = dynamics.hamming(state.tape, state.goal).astype(jnp.int16)
+        carry = (memory, state, running & ~terminated, running, seen)
+        return carry, (cell, wrong, seen, tally)
+
+    first = dynamics.hamming(state.tape, state.goal).astype(jnp.int16)
+    everywhere = jnp.ones(first.shape, bool)
+    nothing = dict.fromkeys(("mass", "entropy", "bits"), jnp.zeros(first.shape))
+    carry = (memory, state, everywhere, everywhere, nothing)
+    carry, (cells, wrong, *seen) = jax.lax.scan(body, carry, jax.random.split(key, horizon))
+    memory, state, _, moved, last = carry
+    memory, _ = act(memory, observe(state, params), last_key)
+    at_end = look(memory, state, last, moved)
+    over_time, tallies = jax.tree.map(
+        lambda before, end: jnp.concatenate([before, end[None]]), tuple(seen), at_end
+    )
+    wrong = jnp.concatenate([first[None], wrong])
+    return cells.T, wrong.T, jax.tree.map(jnp.transpose, over_time), tallies
+
+
+def _assess(belief: Array, rule: Array) -> dict[str, Array]:
+    """What a belief `[B, 256]` is worth if the rules are `rule[B]`."""
+    is_one = jnp.dot(belief, _BITS, precision="highest")
+    truth = jnp.asarray(_BITS)[rule]
+    return {
+        "mass": jnp.take_along_axis(belief, rule[:, None].astype(jnp.int32), axis=-1)[:, 0],
+        "entropy": entr(belief).sum(axis=-1),
+        "bits": (is_one * truth + (1 - is_one) * (1 - truth)).mean(axis=-1),
+    }
+
+
+def _tally(belief: Array, rule: Array, counted: Array) -> tuple[Array, Array, Array]:
+    """Per bin of probability: how many there are, their sum, how many belong to the true rule."""
+    is_true = rule[:, None] == _RULES
+    bins = (belief * CALIBRATION_BINS).astype(jnp.int32).clip(0, CALIBRATION_BINS - 1)
+    within = (bins[..., None] == np.arange(CALIBRATION_BINS)) & counted[:, None, None]
+    parts = (jnp.ones_like(belief), belief, is_true.astype(belief.dtype))
+    count, total, hits = ((within * part[..., None]).sum(axis=(0, 1)) for part in parts)
+    return count, total, hits

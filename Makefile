@@ -5,7 +5,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet --constraint requirements.lock
 
-.PHONY: bench test quick lint throughput lock data clean
+.PHONY: bench test quick lint throughput cost lock data clean
 
 bench: $(VENV)/.installed
 	$(VENV)/bin/python examples/trivial_lines.py
@@ -24,6 +24,10 @@ lint: $(VENV)/.installed-dev
 # What the speed claims rest on; installs the peers it compares with into a venv of their own.
 throughput: $(VENV)/.installed-dev
 	$(VENV)/bin/python benchmarks/throughput.py
+
+# What one decision of the planning and inference references costs.
+cost: $(VENV)/.installed-dev
+	$(VENV)/bin/python benchmarks/references.py
 
 # The shipped data, computed again. Tests compare it byte for byte.
 data: $(VENV)/.installed

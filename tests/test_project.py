@@ -109,9 +109,12 @@ def test_no_pickle_anywhere():
 
 
 @pytest.mark.slow
-def test_the_throughput_benchmark_runs(tmp_path):
-    out = tmp_path / "speed.json"
-    command = [sys.executable, str(ROOT / "benchmarks" / "throughput.py")]
-    command += ["--quick", "--no-peers", "--json", str(out)]
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
-    assert '"marks"' in out.read_text()
+@pytest.mark.parametrize(
+    ("script", "options", "holds"),
+    [("throughput.py", ["--no-peers"], '"marks"'), ("references.py", [], '"decisions"')],
+)
+def test_the_benchmarks_run(tmp_path, script, options, holds):
+    out = tmp_path / "figures.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / script), "--quick", *options]
+    subprocess.run([*command, "--json", str(out)], check=True, capture_output=True, timeout=300)
+    assert holds in out.read_text()

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,14 @@ _BITS = (_RULES[:, None] >> np.arange(8, dtype=np.uint32) & 1).astype(np.float32
 _ONE_BIT_RULES = np.uint32(1) << np.arange(8, dtype=np.uint32)
 _ALL_ONES_RULE = np.array(1 << 7)
 
-_BLOCK = 128
-"""Beliefs whose marginals are summed at a time: 3^8 numbers each should stay in the cache."""
+_MARGINALS = reduce(np.kron, [np.array([[1, 0], [0, 1], [1, 1]], np.float32)] * 4)
+"""`[81, 16]`: each of four bits is zero, one, or either, from the probabilities of their values."""
+
+_OF_SET = reduce(np.kron, [np.array([[0, 0, 1], [1, 1, 0]], np.float32)] * 4)
+"""`[16, 81]`: which marginals a set of bits has: either for a bit outside, zero and one inside."""
+
+_BLOCK = 32
+"""Beliefs whose marginals are held at a time, 3^8 numbers each."""
 
 _CERTAIN = 1e-6
 """A belief whose entropy is below this (as is rounding) has nothing more to gain."""
@@ -69,7 +75,7 @@ def neighbourhoods(tape: Any, length: int) -> Any:
     return dynamics.evolve(tape[..., None, :], _ONE_BIT_RULES, length)
 
 
-def mismatches(before: Any, cell: Any, after: Any, length: int, readable: Any = None) -> Any:
+def mismatches(before: Any, cell: Any, after: Any, length: int, readable: Any = None) -> Array:
     """In how many cells each rule contradicts a transition: float32 `[..., 256]`.
 
     `before` and `after` are tapes `[..., W]`, `cell[...]` was flipped between them. Where some
@@ -81,7 +87,8 @@ def mismatches(before: Any, cell: Any, after: Any, length: int, readable: Any = 
     became_one = found & after[..., None, :]
     ones = dynamics.hamming(became_one, np.uint32(0)).astype(np.float32)
     zeros = dynamics.hamming(found, became_one).astype(np.float32)
-    return (zeros[..., None, :] * _BITS + ones[..., None, :] * (1 - _BITS)).sum(axis=-1)
+    # A rule with a one at k is wrong where k became zero, any other where it became one.
+    return jnp.dot(zeros - ones, _BITS.T, precision="highest") + ones.sum(axis=-1, keepdims=True)
 
 
 def readable_cells(hidden: int, length: int) -> np.ndarray:
@@ -137,7 +144,10 @@ def information_gains(belief: Array, found: Array, readable: Any = None) -> Arra
 
 
 def shown_entropies(belief: Array) -> Array:
-    """Entropy of `z & m` for every set m of neighbourhoods: beliefs `[B, 256]` -> `[B, 256]`."""
+    """Entropy of `z & m` for every set m of neighbourhoods: beliefs `[B, 256]` -> `[B, 256]`.
+
+    The marginals of all 2^8 sets are 3^8 numbers, since every bit is zero, one or either.
+    """
     num = belief.shape[0]
     padded = jnp.pad(belief, ((0, -num % _BLOCK), (0, 0)))
     blocks = padded.reshape(-1, _BLOCK, dynamics.NUM_RULES)
@@ -150,16 +160,12 @@ def shown_entropies(belief: Array) -> Array:
 
 
 def _sum_marginals(belief: Array) -> Array:
-    """Every bit of the rule is 0, 1 or summed over: 3^8 marginals hold those of all 2^8 sets."""
-    marginals = belief.T.reshape(*[2] * 8, -1)
-    for axis in range(8):
-        either = marginals.sum(axis, keepdims=True)
-        marginals = jnp.concatenate([marginals, either], axis)
-    entropies = entr(marginals)
-    for axis in range(8):
-        zero, one, either = jnp.split(entropies, 3, axis)
-        entropies = jnp.concatenate([either, zero + one], axis)
-    return entropies.reshape(dynamics.NUM_RULES, -1).T
+    """`shown_entropies` where there is something to show, four of the eight bits at a time."""
+    halves = belief.reshape(-1, 16, 16)
+    marginals = jnp.einsum("ih,nhl,jl->nij", _MARGINALS, halves, _MARGINALS, precision="highest")
+    terms = entr(marginals)
+    sums = jnp.einsum("hi,nij,lj->nhl", _OF_SET, terms, _OF_SET, precision="highest")
+    return sums.reshape(-1, dynamics.NUM_RULES)
 
 
 def outcomes(tape: int, cell: int, length: int, noise: float = 0.0) -> np.ndarray:
@@ -378,9 +384,9 @@ def identify(
     keys = (seeding.key(seed, purpose, policy.name) for purpose in ("rollout", "identify"))
     memory = policy.init(state.rule, num)
     run = _watch(policy.act, belief, env, task.horizon, memory, state, params, *keys)
-    cells, wrong, seen, (count, total, hits) = jax.tree.map(np.asarray, run)
+    cells, wrong, seen, tallies = jax.tree.map(np.asarray, run)
     shape = (len(members), episodes, -1)
-    count, total, hits = (tally.sum(axis=0, dtype=float) for tally in (count, total, hits))
+    count, total, hits = tallies.sum(axis=0, dtype=float).T
     filled = np.where(count > 0, count, np.nan)
     return Identification(
         episodes=rollout.Episodes(
@@ -460,11 +466,8 @@ def _assess(belief: Array, rule: Array) -> dict[str, Array]:
     }
 
 
-def _tally(belief: Array, rule: Array, counted: Array) -> tuple[Array, Array, Array]:
+def _tally(belief: Array, rule: Array, counted: Array) -> Array:
     """Per bin of probability: how many there are, their sum, how many belong to the true rule."""
-    is_true = rule[:, None] == _RULES
     bins = (belief * CALIBRATION_BINS).astype(jnp.int32).clip(0, CALIBRATION_BINS - 1)
-    within = (bins[..., None] == np.arange(CALIBRATION_BINS)) & counted[:, None, None]
-    parts = (jnp.ones_like(belief), belief, is_true.astype(belief.dtype))
-    count, total, hits = ((within * part[..., None]).sum(axis=(0, 1)) for part in parts)
-    return count, total, hits
+    parts = jnp.stack([jnp.ones_like(belief), belief, rule[:, None] == _RULES], axis=-1)
+    return jnp.zeros((CALIBRATION_BINS, 3)).at[bins].add(parts * counted[:, None, None])

@@ -100,6 +100,20 @@ def test_show_writes_a_picture(capsys, tmp_path):
         (["splits", "make", "mine", "--generator", "magic"], "unknown generator 'magic'"),
         (["splits", "make", "mine"], "unknown split 'mine'"),
         (["splits", "make", "fps-0", "--out", "no/where.json"], "cannot write no/where.json"),
+        (["splits", "make", "fps-0", "--out", "."], "it is a directory"),
+        (["splits", "make", "fps30", "--seed", "5"], "need --generator"),
+        (["splits", "make", "fps30", "--generator", "random"], "choose another name"),
+        (["show", "--rule"], "at least one rule"),
+        (["show", "--seed", "99999999999999999999999"], "a seed is an integer"),
+        (["exact", "--length", "33"], "reaches length 32, not 33"),
+        (["exact", "--goal", "01"], "goal must have shape"),
+        (["exact", "--goal", "random"], "one tape"),
+        (["exact", "--rules", "x"], "use all, train, test"),
+        (["oracle", "--objective", "fnal"], "did you mean 'final'"),
+        (["oracle", "--side", "odd"], "unknown side 'odd'"),
+        (["oracle", "--candidates", "0"], "at least 1"),
+        (["oracle", "--seeds", "0"], "seeds must be at least 1"),
+        (["oracle", "--by-type", "--export", "no/where.json"], "cannot write no/where.json"),
         (["show", "--rule", "256"], "integer from 0 to 255, not 256"),
         (["show", "--length", "2"], "length must be from 3 to 1024"),
         (["show", "--policy", "greddy"], "did you mean 'greedy'"),
@@ -114,6 +128,52 @@ def test_bad_input_gets_one_line_and_exit_code_2(capsys, argv, message):
     assert message in err
     assert len(err.strip().splitlines()) == 1
     assert err.startswith("tape: ")
+
+
+def test_exact_prints_one_json_document(capsys):
+    code, out, _ = tape(capsys, "exact", "--length", "16", "--rules", "30,45,110", "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert (document["length"], document["horizon"]) == (16, 16)
+    assert document["rules"]["30"]["solvable"] == 1.0
+    assert document["rules"]["30"]["max_steps"] == 6
+    assert document["rules"]["30"]["histogram"] == [1, 32, 569, 5344, 35992, 23594, 4]
+    assert document["rules"]["45"]["solvable_excluding_goal"] < 0.001
+    assert document["mean_ceiling"] == pytest.approx(
+        sum(found["solvable"] for found in document["rules"].values()) / 3
+    )
+
+
+def test_exact_reads_what_is_shipped_at_32_cells(capsys):
+    code, out, _ = tape(capsys, "exact", "--length", "32", "--rules", "1,2", "--json")
+    assert code == 0
+    assert json.loads(out)["rules"]["1"]["max_steps"] == 8
+
+
+def test_oracle_prints_one_json_document(capsys):
+    small = ["--length", "8", "--episodes-per-rule", "2", "--seeds", "2", "--candidates", "8"]
+    code, out, _ = tape(capsys, "oracle", *small, "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert document["policy"] == "mpc-min"
+    assert {"id", "ood", "all"} <= set(document)
+    assert document["ood"]["rules"] == 30
+
+
+def test_oracle_by_type_writes_its_export(capsys, tmp_path):
+    small = ["--length", "8", "--side", "ood", "--episodes-per-rule", "1", "--seeds", "1"]
+    code, out, _ = tape(capsys, "oracle", *small, "--candidates", "8", "--by-type")
+    assert code == 0
+    assert "chaotic" in out
+    document = json.loads((tmp_path / "mpc_by_type_eval.json").read_text())
+    assert document["by_type"]["all"]["episodes"] == 30
+
+
+def test_a_split_named_like_markup_is_shown_as_it_is(capsys, tmp_path):
+    (tmp_path / "odd.json").write_text(json.dumps({"name": "[/x]", "train": [1], "test": [2]}))
+    code, out, _ = tape(capsys, "splits", "audit", "odd.json")
+    assert code == 0
+    assert "[/x]" in out
 
 
 def test_unknown_options_exit_with_2_and_a_suggestion(capsys):

@@ -232,6 +232,11 @@ def test_time_is_observed_as_a_share_of_the_horizon_rounded_once():
     np.testing.assert_array_equal(obs[:, 0, -1], (np.arange(1, 8) / 7).astype(np.float32))
 
 
+def test_an_unknown_reward_is_refused():
+    with pytest.raises(ValueError, match="unknown reward 'dist'"):
+        envs.TapeEnv(reward="dist")
+
+
 def test_default_params_are_those_of_make():
     env, params = envs.make(length=12)
     for ours, default in zip(

@@ -1,3 +1,4 @@
+import copy
 import subprocess
 import sys
 from functools import partial
@@ -274,8 +275,95 @@ def test_what_step_returned_is_not_changed_by_later_steps():
         kept.append(env.step(np.full(4, t)))
         copies.append(repr(kept))
     kept.append(env.reset())
-    for t, copy in enumerate(copies):
-        assert repr(kept[: t + 2]) == copy
+    for t, shown in enumerate(copies):
+        assert repr(kept[: t + 2]) == shown
+
+
+def test_a_copy_of_an_environment_goes_on_like_the_original():
+    for env, action in (
+        (make_vec(num_envs=3, length=8, noise=0.1), np.array([0, 3, 7])),
+        (make(length=8, noise=0.1).unwrapped, 3),
+    ):
+        env.reset(seed=0)
+        twin = copy.deepcopy(env)
+        for _ in range(5):
+            np.testing.assert_array_equal(env.step(action)[0], twin.step(action)[0])
+
+
+def test_a_refused_reset_leaves_the_episode_as_it_was():
+    for vector in (False, True):
+        env = make_vec(num_envs=1, length=8) if vector else make(length=8).unwrapped
+        env.reset(seed=0, options={"rule": 204, "tape": "11000000"})
+        with pytest.raises(ValueError, match="tape must have shape"):
+            env.reset(options={"rule": 0, "goal": "1" * 8, "tape": "111"})
+        obs, *_, info = env.step(np.zeros(1, int) if vector else 0)
+        assert np.ravel(obs)[:8].tolist() == [0, 1, 0, 0, 0, 0, 0, 0]
+        assert np.ravel(info["distance"])[0] == 1 / 8
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"start_density": 0.0, "goal": "111"},
+        {"start_density": 0.0, "goal": "random"},
+        {"start_density": 1e-12},
+    ],
+)
+def test_a_density_that_leaves_only_the_goal_still_starts_elsewhere(options):
+    given = {"goal": "zeros"} if options.get("goal") == "111" else {}
+    for seed in range(20):
+        _, info = make(length=3, **options).reset(seed=seed, options=dict(given))
+        assert info["distance"] > 0
+    _, info = make_vec(num_envs=50, length=3, **options).reset(seed=0, options=dict(given))
+    assert (info["distance"] > 0).all()
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_noise_flips_cells_at_its_rate(vector):
+    env = make_vec(num_envs=2000, rules=204, noise=0.2) if vector else make(rules=204, noise=0.2)
+    shares = []
+    for number in range(1 if vector else 2000):
+        before, _ = env.reset(seed=number)
+        after = env.step(np.zeros(2000, int) if vector else 0)[0]
+        shares.append((before[..., :32] != after[..., :32]).mean())
+    # Under the identity the chosen cell differs, the rest is noise on top.
+    assert abs(np.mean(shares) - (31 * 0.2 + 0.8) / 32) < 0.006
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_random_goals_are_drawn_anew_for_every_episode(vector):
+    options = {"length": 16, "goal": "random", "observe_goal": True}
+    if vector:
+        goals = make_vec(num_envs=200, **options).reset(seed=0)[0][:, 17:]
+    else:
+        env = make(**options)
+        goals = np.array([env.reset(seed=seed)[0][17:] for seed in range(200)])
+    assert len(np.unique(goals, axis=0)) > 190
+    assert abs(goals.mean() - 0.5) < 0.05
+
+
+def test_a_partial_reset_gives_each_environment_its_own_options_and_leaves_the_others():
+    env = make_vec(
+        num_envs=3, length=8, autoreset_mode="Disabled", reveal_rule=True, observe_goal=True
+    )
+    env.reset(seed=0, options={"rule": 204, "tape": "11111111"})
+    env.step(np.array([0, 1, 2]))
+    tapes, goals = np.eye(3, 8, dtype=int), np.eye(3, 8, k=4, dtype=int)
+    mask = np.array([False, True, False])
+    given = {"reset_mask": mask, "rule": [1, 2, 3], "tape": tapes, "goal": goals}
+    obs, info = env.reset(options=given)
+    assert info["rule"].tolist() == [204, 2, 204]
+    assert obs[1, :8].tolist() == tapes[1].tolist()
+    assert obs[1, 9:].tolist() == goals[1].tolist()
+    assert obs[:, 8].tolist() == [1 / 32, 0, 1 / 32]
+    assert obs[0, :8].tolist() == [0, 1, 1, 1, 1, 1, 1, 1]
+    assert obs[2, :8].tolist() == [1, 1, 0, 1, 1, 1, 1, 1]
+
+
+def test_what_info_holds_is_not_the_state_itself():
+    env = make_vec(num_envs=2, length=8, reward="potential", rules=204)
+    env.reset(seed=0)[1]["distance"][:] = 9
+    assert (np.abs(env.step(np.zeros(2, int))[1]) <= 2).all()
 
 
 def test_noise_of_a_given_stream_is_the_same_in_numpy_and_jax():
@@ -311,7 +399,8 @@ def test_rendering_marks_the_flips():
     env.reset(options={"tape": "10100"})
     env.step(0)
     pixels = env.render()
-    assert pixels.shape == (16, 40, 3)
+    assert pixels.shape == (33 * 8, 40, 3)
+    assert pixels[20, 0].tolist() == [224, 224, 224]
     assert pixels[4, 4].tolist() == [230, 159, 0]
     assert pixels[0, 0].tolist() == [26, 26, 26]
     assert pixels[8, 0].tolist() == [255, 255, 255]
@@ -346,7 +435,7 @@ def test_actions_of_the_wrong_shape_or_dtype_are_refused():
         vector.step(np.zeros(2))
 
 
-@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int32, np.uint64, np.int64])
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int32, np.uint64, np.int64, ">i8"])
 def test_actions_of_every_integer_dtype_are_taken(kind):
     vector = make_vec(num_envs=2, rules=204, length=8)
     vector.reset(options={"tape": "11000000"})
@@ -377,6 +466,7 @@ def test_stepping_before_reset_and_after_the_end_is_refused():
         ({"tape": [0] * 8}, "is the goal|is its goal"),
         ({"goal": [3] * 8}, "only 0 and 1"),
         ({"goal": "random!"}, "unknown goal"),
+        ({"goal": "random"}, 'use "zeros" or 8 cells'),
     ],
 )
 @pytest.mark.parametrize("vector", [False, True])

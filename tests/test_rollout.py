@@ -163,6 +163,24 @@ def test_greedy_plans_for_the_goal_it_is_given_or_shown():
         policy.greedy(make_task(goal="random"))
 
 
+def test_actions_out_of_range_are_refused_whatever_the_backend():
+    task = make_task(length=8, horizon=2, rules=[30])
+    for action in (-1, 8):
+        for backend, full in (("jax", jax.numpy.full), ("numpy", np.full)):
+            bad = policy.Policy(
+                "bad",
+                lambda rule, num: (),
+                lambda memory, obs, key, f=full, a=action: (memory, f(len(obs), a)),
+                backend,
+            )
+            with pytest.raises(ValueError, match=r"(cells are|choose from) 0 to 7"):
+                rollout.rollout(bad, task)
+    with pytest.raises(ValueError, match="unknown backend 'JAX'"):
+        policy.Policy("bad", None, None, "JAX")
+    with pytest.raises(ValueError, match="episodes must be at least 1"):
+        rollout.rollout(policy.random(task), task, episodes=0)
+
+
 def test_unknown_policies_suggest_the_nearest():
     with pytest.raises(ValueError, match="did you mean 'flip-ones'"):
         policy.make("flip_ones", make_task())

@@ -15,9 +15,22 @@ def test_the_horizon_is_a_true_end_and_success_is_told():
     assert dones.tolist() == [True, True]
     assert [info["is_success"] for info in infos] == [True, False]
     assert [info["TimeLimit.truncated"] for info in infos] == [False, False]
+    assert [info["distance"] for info in infos] == [0.0, 2 / 8]
+    assert "rule" not in infos[0]
     assert infos[0]["terminal_observation"].tolist() == [0] * 8 + [1.0]
     assert (obs[:, -1] == 0).all()
     assert rewards.tolist() == [1.0, -2 / 8]
+
+
+def test_options_are_for_all_and_the_rule_is_told_if_revealed():
+    env = TapeVecEnv(2, length=8, rules=30, reveal_rule=True)
+    env.reset()
+    assert [info["rule"] for info in env.reset_infos] == [30, 30]
+    env.set_options([{"rule": 30}, {"rule": 204}])
+    with pytest.raises(ValueError, match="same for every environment"):
+        env.reset()
+    with pytest.raises(IndexError, match="environments are 0 to 1"):
+        env.get_attr("task", indices=[7])
 
 
 def test_seeds_fix_the_environment():

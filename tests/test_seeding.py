@@ -18,7 +18,7 @@ def test_the_hash_never_changes():
     words = np.arange(3, dtype=np.uint32)
     assert seeding.hash32(1, 2, words).tolist() == [2039234664, 164315819, 3013936574]
     drawn = seeding.draw(seeding.Stream(words, words), words[1:2])
-    assert drawn[:, 0].tolist() == [2926543089, 2136536683, 1676339113]
+    assert drawn[:, 0].tolist() == [3605303512, 565761213, 2916839474]
 
 
 def test_the_standard_exam_never_changes():
@@ -108,6 +108,8 @@ def test_exam_tapes_differ_by_episode_length_and_salt_only():
     assert len(np.unique(seeding.exam_tapes(32, 1000))) == 1000
     np.testing.assert_array_equal(seeding.exam_tapes(32, 5), seeding.exam_tapes(32, 50)[:5])
     assert (seeding.exam_tapes(32, 5) != seeding.exam_tapes(32, 5, salt="fresh")).all()
+    salted = [seeding.exam_tapes(32, 20, salt=salt) for salt in ("plumless", "buckeroo")]
+    assert (salted[0] != salted[1]).all()
     assert (seeding.exam_tapes(31, 5) != seeding.exam_tapes(32, 5) & dynamics.full(31)).any()
 
 
@@ -124,6 +126,23 @@ def test_named_keys_depend_on_seed_and_name_alone():
     assert data(0, "dqn") == data(0, "dqn")
     distinct = {data(seed, name, i) for seed in range(20) for name in ("a", "b") for i in range(3)}
     assert len(distinct) == 120
+
+
+def test_no_episode_has_the_lanes_of_another_shifted():
+    lanes = np.arange(2**20, dtype=np.uint32)
+    identity = np.full(1, 7, np.uint32)
+    first, later = (
+        seeding.draw(seeding.Stream(identity, np.array([n], np.uint32)), lanes)[0] for n in (5, 232)
+    )
+    assert len(np.intersect1d(first, later)) < 2000
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_seeds_out_of_range_are_refused(seed):
+    with pytest.raises(ValueError, match="a seed is an integer from 0"):
+        seeding.key(seed, "a")
+    with pytest.raises(ValueError, match="a seed is an integer from 0"):
+        seeding.generator(seed, "a")
 
 
 def test_named_generators_depend_on_seed_and_name_alone():

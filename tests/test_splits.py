@@ -28,7 +28,9 @@ def test_matched30_audits_clean():
     audit = splits.audit(splits.load("matched30"))
     assert audit.is_clean
     assert audit.mirror_pairs_cut == ()
-    assert all(abs(train - test) < 1 / 60 for train, test in audit.difficulty.values())
+    for name in splits.MATCHED:
+        train, test = audit.difficulty[name]
+        assert abs(train - test) < 1 / 60
     assert audit.types["test"] == {"stable": 3, "periodic": 7, "chaotic": 20}
 
 
@@ -100,6 +102,10 @@ def test_a_dumped_split_loads_again(tmp_path):
         ({"train": [1]}, "lacks 'test'"),
         ({"train": [1], "test": [2], "schema": 9}, "schema 9"),
         ({"train": [1], "test": [2], "hash": "0"}, "hash does not fit"),
+        ({"train": [1], "test": [2], "tset": [3]}, "unknown field 'tset'"),
+        ({"train": [1], "test": [2], "seed": "x"}, "seed must be an integer"),
+        ({"train": [1], "test": [2], "seed": float("nan")}, "seed must be an integer"),
+        ({"train": [1], "test": [2], "generator": ["q"]}, "generator must be a text"),
     ],
 )
 def test_bad_split_files_are_refused_with_a_reason(tmp_path, fields, message):
@@ -110,8 +116,17 @@ def test_bad_split_files_are_refused_with_a_reason(tmp_path, fields, message):
 
 
 def test_what_is_not_a_split_file_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="cannot read split file"):
+    with pytest.raises(ValueError, match=r"cannot read split file missing.json: no such file"):
         splits.load("missing.json")
+    (tmp_path / "directory.json").mkdir()
+    with pytest.raises(ValueError, match="not a file"):
+        splits.load("directory.json")
+    (tmp_path / "deep.json").write_text("[" * 30_000)
+    with pytest.raises(ValueError, match="is not JSON"):
+        splits.load("deep.json")
+    (tmp_path / "twice.json").write_text('{"name": "x", "train": [1], "train": [2], "test": [3]}')
+    with pytest.raises(ValueError, match="given twice"):
+        splits.load("twice.json")
     (tmp_path / "noise.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ValueError, match="not a text file"):
         splits.load("noise.json")
@@ -142,7 +157,13 @@ def test_rule_sets():
 
 @pytest.mark.parametrize(
     ("which", "message"),
-    [("tset", "unknown rule set 'tset'"), ([], "empty"), ([1, 1], "twice"), (300, "0 to 255")],
+    [
+        ("tset", "unknown rule set 'tset'"),
+        ([], "empty"),
+        ([1, 1], "twice"),
+        (300, "0 to 255"),
+        ([[1], [2, 3]], "a rule or a list of rules"),
+    ],
 )
 def test_unknown_rule_sets_are_refused(which, message):
     with pytest.raises(ValueError, match=message):
@@ -161,3 +182,9 @@ def test_generators_refuse_what_they_cannot_do():
         splits.generate("mine", "magic")
     with pytest.raises(ValueError, match="held_out must be from 1 to 255"):
         splits.generate("mine", "random", held_out=256)
+    with pytest.raises(ValueError, match="a seed is an integer from 0"):
+        splits.generate("mine", "random", seed=2**32)
+    with pytest.raises(ValueError, match="printable"):
+        splits.generate("", "random")
+    with pytest.raises(ValueError, match="printable"):
+        splits.generate("\x1b[31m", "random")

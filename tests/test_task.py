@@ -29,6 +29,16 @@ from tapebench import dynamics, task
         ({"mask": [32]}, "mask hides cell 32: cells are 0 to 31"),
         ({"mask": [1, 1]}, "names cell 1 twice"),
         ({"mask": [0.5]}, "mask must be 32 flags"),
+        ({"mask": np.eye(32)}, "mask must be 32 flags"),
+        ({"horizon": 2**63}, "up to 65536"),
+        ({"rules": None}, "integer from 0 to 255"),
+        ({"rules": 30.0}, "integer from 0 to 255"),
+        ({"split": "typo", "rules": 30}, "unknown split 'typo'"),
+        ({"split": None}, "a split is a name, a path or a Split"),
+        ({"split": "a" * 300 + ".json"}, "cannot read split file"),
+        ({"success_bonus": float("nan")}, "success_bonus must be a number"),
+        ({"success_bonus": "x"}, "success_bonus must be a number"),
+        ({"reward": np.array(["distance"])}, "unknown reward"),
     ],
 )
 def test_bad_options_are_refused_with_the_fix(options, message):
@@ -60,6 +70,10 @@ def test_a_task_or_options_but_not_both():
     assert task.resolve(ready, {}) is ready
     with pytest.raises(ValueError, match="not both: length"):
         task.resolve(ready, {"length": 9})
+    with pytest.raises(ValueError, match="task must be a Task"):
+        task.resolve(3, {})
+    with pytest.raises(TypeError, match="unknown option 'lenght': did you mean 'length'"):
+        task.resolve(None, {"lenght": 9})
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
-"""Compute every file under `src/tapebench/data/` again. `make data` runs it; tests compare.
+"""Compute the rule table, the splits and the ceilings up to 24 cells again. Tests compare.
 
-All of it takes about four minutes, nearly all for the 24-cell ceilings.
+`make data` runs it: about four minutes, nearly all for the 24-cell ceilings. The answers at 32
+cells are hours of work and made by `tools/solve32.py`.
 """
 
 from __future__ import annotations

@@ -40,6 +40,10 @@ class Show:
     def run(self) -> None:
         from tapebench import draw
 
+        if not self.rule:
+            raise ValueError("name at least one rule: --rule 30")
+        if self.png is not None:
+            check_target(self.png)
         panels = [self._panel(rule) for rule in self.rule]
         if self.png is not None:
             draw.save_png(panels, self.png)
@@ -194,6 +198,8 @@ class Oracle:
         for name in ("episodes_per_rule", "seeds"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.by_type:
+            check_target(self.export)
         split = splits.load(self.split)
         sides = oracle.sides(split, self.side)
         horizon = self.length if self.horizon is None else self.horizon
@@ -335,18 +341,25 @@ class SplitsMake:
     """fps (farthest points in feature space), matched, or random."""
     seed: int | None = None
     """Seed of the choice. fps without one starts from the rule farthest from the mean."""
-    held_out: int = 30
-    """Number of held-out rules."""
+    held_out: int | None = None
+    """Number of held-out rules; by default 30."""
     out: Path | None = None
     """Write to this file instead of standard output."""
 
     def run(self) -> None:
         from tapebench import splits
 
+        if self.out is not None:
+            check_target(self.out)
         if self.generator is None:
+            if self.seed is not None or self.held_out is not None:
+                raise ValueError("--seed and --held-out need --generator: a shipped split is fixed")
             split = splits.make(self.name)
+        elif self.name in splits.names():
+            raise ValueError(f"{self.name} is a shipped split: choose another name")
         else:
-            split = splits.generate(self.name, self.generator, self.seed, self.held_out)
+            held_out = splits.HELD_OUT if self.held_out is None else self.held_out
+            split = splits.generate(self.name, self.generator, self.seed, held_out)
         if self.out is None:
             print(splits.dump(split), end="")
         else:
@@ -365,6 +378,7 @@ class SplitsAudit:
 
     def run(self) -> None:
         from rich.console import Console
+        from rich.markup import escape
         from rich.table import Table
 
         from tapebench import rules, splits
@@ -373,7 +387,8 @@ class SplitsAudit:
         if self.json:
             print(json.dumps(audit.as_dict(), indent=2))
             return
-        table = Table("", "train", "held out", title=f"Audit of {audit.split.name}")
+        title = f"Audit of {escape(audit.split.name)}"
+        table = Table("", "train", "held out", title=title)
         table.add_row("rules", str(len(audit.split.train)), str(len(audit.split.test)))
         for name in rules.TYPES:
             table.add_row(name, str(audit.types["train"][name]), str(audit.types["test"][name]))
@@ -472,7 +487,16 @@ def write_text(path: Path, text: str) -> None:
         aside.write_text(text)
         aside.replace(path)
     except OSError as error:
+        aside.unlink(missing_ok=True)
         raise ValueError(f"cannot write {path}: {error.strerror}") from None
+
+
+def check_target(path: Path) -> None:
+    """Refuse a place that cannot be written to before any work is done for it."""
+    if path.is_dir():
+        raise ValueError(f"cannot write {path}: it is a directory")
+    if not path.parent.is_dir():
+        raise ValueError(f"cannot write {path}: there is no directory {path.parent}")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -490,8 +514,11 @@ def main(argv: list[str] | None = None) -> None:
     )
     try:
         command.run()
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         print(f"tape: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except MemoryError:
+        print("tape: not enough memory: choose a shorter tape or fewer rules", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("tape: interrupted", file=sys.stderr)
@@ -499,3 +526,6 @@ def main(argv: list[str] | None = None) -> None:
     except BrokenPipeError:
         sys.stderr.close()
         raise SystemExit(141) from None
+    except OSError as error:
+        print(f"tape: {error.strerror}", file=sys.stderr)
+        raise SystemExit(2) from None

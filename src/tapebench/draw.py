@@ -12,6 +12,12 @@ import numpy as np
 WHITE, BLACK, ORANGE = (255, 255, 255), (26, 26, 26), (230, 159, 0)
 """Zero, one, and the mark on a flipped cell: told apart by lightness, so by every eye."""
 
+GREY = (224, 224, 224)
+"""Steps that have not been taken yet."""
+
+MAX_PIXELS = 1024
+"""Longest side of a rendered frame, where a cell can be less than eight pixels wide."""
+
 ZERO, ONE, FLIPPED_ZERO, FLIPPED_ONE = "·", "█", "○", "◙"
 
 
@@ -38,12 +44,17 @@ def text_rows(tapes: Any, cells: Sequence[int]) -> list[str]:
     return rows
 
 
-def picture(tapes: Any, cells: Sequence[int], scale: int = 8) -> np.ndarray:
-    """The diagram as pixels, uint8 `[rows * scale, L * scale, 3]`, flips with an orange core."""
+def picture(tapes: Any, cells: Sequence[int], rows: int) -> np.ndarray:
+    """The diagram as pixels, uint8 `[rows * scale, L * scale, 3]`, flips with an orange core.
+
+    All frames of an episode have the same size: steps to come are grey.
+    """
     tapes = np.asarray(tapes)
-    colours = np.array([WHITE, BLACK], np.uint8)[tapes.astype(np.intp)]
+    scale = min(8, max(1, MAX_PIXELS // max(rows, tapes.shape[1])))
+    colours = np.full((rows, tapes.shape[1], 3), GREY, np.uint8)
+    colours[: len(tapes)] = np.array([WHITE, BLACK], np.uint8)[tapes.astype(np.intp)]
     pixels = colours.repeat(scale, axis=0).repeat(scale, axis=1)
-    inset = max(1, scale // 4)
+    inset = scale // 4
     for t, cell in enumerate(cells[: len(tapes)]):
         if cell >= 0:
             top, left = t * scale, cell * scale
@@ -120,4 +131,5 @@ def save_png(panels: Sequence[Panel], path: Path) -> None:
         figure.savefig(aside, format="png", dpi=150)
         aside.replace(path)
     except OSError as error:
+        aside.unlink(missing_ok=True)
         raise ValueError(f"cannot write {path}: {error.strerror}") from None

@@ -46,7 +46,7 @@ def check_length(length: int) -> int:
 def check_rule(rule: int) -> int:
     """Return `rule` if it numbers an elementary rule, else raise a `ValueError`."""
     if isinstance(rule, bool) or not isinstance(rule, (int, np.integer)):
-        raise ValueError(f"a rule is an integer from 0 to {NUM_RULES - 1}, not {rule!r}")
+        raise ValueError(f"a rule is an integer from 0 to {NUM_RULES - 1}, not {str(rule)[:40]!r}")
     if not 0 <= rule < NUM_RULES:
         raise ValueError(f"a rule is an integer from 0 to {NUM_RULES - 1}, not {rule}")
     return int(rule)
@@ -92,7 +92,7 @@ def unpack(tape: Tape, length: int) -> Any:
 def flip(tape: Tape, cell: Any) -> Tape:
     """The tape with one cell inverted. `cell` is 0-based and not checked here."""
     if isinstance(tape, int):
-        return tape ^ (1 << cell)
+        return tape ^ (1 << int(cell))
     cell = _column(cell)
     if tape.shape[-1] == 1:
         return tape ^ (np.uint32(1) << cell)

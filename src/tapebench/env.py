@@ -24,12 +24,7 @@ from gymnasium import spaces
 from jax import Array
 
 from tapebench import dynamics, seeding
-from tapebench.task import Task, resolve, reward
-
-MAX_REDRAWS = 1000
-"""Attempts to start elsewhere than at the goal with a `start_density` other than 0.5.
-
-After that many one cell of the tape is flipped: a compiled program cannot refuse."""
+from tapebench.task import MAX_REDRAWS, REWARDS, Task, resolve, reward
 
 
 @jax.tree_util.register_dataclass
@@ -94,6 +89,11 @@ class TapeEnv:
     observe_goal: bool = False
     packed: bool = False
     reveal_rule: bool = False
+
+    def __post_init__(self) -> None:
+        dynamics.check_length(self.length)
+        if self.reward not in REWARDS:
+            raise ValueError(f"unknown reward {self.reward!r}: use one of {', '.join(REWARDS)}")
 
     @property
     def name(self) -> str:

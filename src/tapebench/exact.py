@@ -5,8 +5,8 @@ flipping one of its cells gives a tape whose update lands in the set, so a layer
 tapes update into the last layer, then spread that set along every axis of the hypercube. Sets are
 bitsets of 64-tape words, where spreading is a handful of shifts.
 
-That serves up to 24 cells in plain NumPy. `tapebench.exhaustive` goes on to 32; what it found for
-the standard size is shipped, so nobody has to search again.
+That serves up to 24 cells in plain NumPy. `tapebench.exhaustive` goes on to 32; what it has found
+for the standard size is shipped rule by rule, so that nobody has to search those again.
 """
 
 from __future__ import annotations
@@ -261,7 +261,8 @@ def exam_answers() -> dict[int, dict[str, Any]]:
     20 exam tapes and `exam_witnesses` a shortest way for each, `None` where there is no way.
     """
     place = resources.files("tapebench").joinpath("data/exact/L32-H32")
-    records = [json.loads(file.read_text()) for file in place.iterdir()]
+    files = [file for file in place.iterdir() if file.name.endswith(".json")]
+    records = [json.loads(file.read_text()) for file in files]
     return {record["rule"]: record for record in records}
 
 

@@ -17,7 +17,15 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from tapebench import draw, dynamics, seeding
-from tapebench.task import Task, parse_cells, parse_goal, parse_tape, resolve, reward
+from tapebench.task import (
+    MAX_REDRAWS,
+    Task,
+    parse_cells,
+    parse_goal,
+    parse_tape,
+    resolve,
+    reward,
+)
 
 RENDER_MODES = ("ansi", "rgb_array")
 
@@ -106,22 +114,22 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
         given = _check_options(options, ("rule", "tape", "goal"))
         length, rules = self.task.length, self.task.rules
         # The rule is drawn even where it is given, so that the draws after it do not move.
-        self._rule = rules[int(self.np_random.integers(len(rules)))]
+        rule = rules[int(self.np_random.integers(len(rules)))]
         if "rule" in given:
-            self._rule = dynamics.check_rule(given["rule"])
+            rule = dynamics.check_rule(given["rule"])
         if "goal" in given:
-            self._goal = parse_goal(given["goal"], length)
+            goal = parse_goal(given["goal"], length)
         else:
-            self._goal = self._draw(0.5) if self.task.goal is None else self.task.goal
+            goal = self._draw(0.5) if self.task.goal is None else self.task.goal
         if "tape" in given:
-            self._tape = parse_tape(given["tape"], length)
-            if self._tape == self._goal:
+            tape = parse_tape(given["tape"], length)
+            if tape == goal:
                 raise ValueError("the start tape is the goal: give another tape or goal")
         else:
-            self._tape = self._draw(self.task.start_density)
-            while self._tape == self._goal:
-                self._tape = self._draw(self.task.start_density)
-        self._law = dynamics.law(self._rule)
+            tape = self._draw_start(goal)
+        # Nothing has changed before everything that was given has been checked.
+        self._rule, self._goal, self._tape = rule, goal, tape
+        self._law = dynamics.law(rule)
         self._distance = self._distances[(self._tape ^ self._goal).bit_count()]
         self._t = 0
         self._started, self._ended = True, False
@@ -167,7 +175,15 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
         tapes = [np.frombuffer(self._cells(tape), "<f4") for tape in self._history]
         if self.render_mode == "ansi":
             return "\n".join(draw.text_rows(tapes, self._flips)) + "\n"
-        return draw.picture(tapes, self._flips)
+        return draw.picture(tapes, self._flips, rows=self.task.horizon + 1)
+
+    def _draw_start(self, goal: int) -> int:
+        """A start tape that is not the goal."""
+        for _ in range(MAX_REDRAWS):
+            tape = self._draw(self.task.start_density)
+            if tape != goal:
+                return tape
+        return goal ^ 1
 
     def _draw(self, density: float) -> int:
         """A tape whose cells are ones with probability `density`."""
@@ -249,11 +265,8 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._hidden = dynamics.to_words(self.task.hidden, length)
         self._everyone = np.ones(self.num_envs, bool)
         self._everyone.flags.writeable = False
-        # Each tape's bytes and one more, which is zero; `_in_bytes` is the tapes' place in it.
+        # Each tape's bytes and one more, which is zero.
         self._bytes = np.zeros((self.num_envs, 4 * words + 1), np.uint8)
-        self._in_bytes = np.ndarray(
-            (self.num_envs, words), "<u4", self._bytes.data, strides=(4 * words + 1, 4)
-        )
         self._tape = np.zeros((self.num_envs, words), np.uint32)
         self._goal = np.zeros((self.num_envs, words), np.uint32)
         self._stream = seeding.Stream(*np.zeros((2, self.num_envs), np.uint32))
@@ -359,9 +372,13 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     def _draw_biased(self, goal: np.ndarray, num: int) -> np.ndarray:
         """Start tapes at a density other than 0.5, drawn again where they equal the goal."""
         tape = np.array(np.broadcast_to(goal, (num, self._tape.shape[-1])))
-        while (again := (tape == goal).all(axis=-1)).any():
+        for _ in range(MAX_REDRAWS):
+            again = (tape == goal).all(axis=-1)
+            if not again.any():
+                return tape
             uniform = self.np_random.random((int(again.sum()), self.task.length))
             tape[again] = dynamics.pack(uniform < self.task.start_density)
+        tape[(tape == goal).all(axis=-1), 0] ^= np.uint32(1)
         return tape
 
     def _parse_tapes(self, name: str, given: Any) -> np.ndarray:
@@ -389,13 +406,15 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         One look-up per byte, several times as fast as shifting bits out, straight into the rows
         of the result; these are whole bytes long, so what is returned is a view of their start.
         """
-        self._in_bytes[...] = tape
+        shape, stride = tape.shape, self._bytes.shape[1]
+        # Made anew each time: a view kept would not follow its buffer into a copy of the env.
+        np.ndarray(shape, "<u4", self._bytes.data, strides=(stride, 4))[...] = tape
         rows = np.take(_BYTE_CELLS, self._bytes, axis=0, mode="clip")
         return rows.reshape(self.num_envs, -1)[:, : self.task.length + 1]
 
     def _info(self) -> dict[str, Any]:
         info: dict[str, Any] = {
-            "distance": self._distance,
+            "distance": self._distance.copy(),
             "success": self._distance == 0,
         }
         if self.task.reveal_rule:
@@ -422,6 +441,7 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     def _check_actions(self, actions: Any) -> np.ndarray:
         cells = np.asarray(actions)
+        cells = cells.astype(cells.dtype.newbyteorder("="), copy=False)
         if cells.shape != (self.num_envs,):
             raise ValueError(f"actions must have shape ({self.num_envs},), not {cells.shape}")
         if cells.dtype.kind not in "iu":
@@ -470,7 +490,7 @@ def _check_rules(rule: Any, num: int) -> np.ndarray:
 
 
 def _check_stream(stream: Any, num: int) -> seeding.Stream:
-    parts = [np.asarray(part) for part in stream]
-    if len(parts) != 2 or any(part.shape != (num,) or part.dtype != np.uint32 for part in parts):
+    parts = np.asarray(stream)
+    if parts.shape != (2, num) or parts.dtype != np.uint32:
         raise ValueError(f"stream must be a seeding.Stream of two uint32 arrays of shape ({num},)")
     return seeding.Stream(*parts)

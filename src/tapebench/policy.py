@@ -34,6 +34,10 @@ class Policy:
     """`"jax"`: pure and traceable, `key` is a JAX key. `"numpy"`: `key` is a NumPy generator."""
     sees_rule: bool = True
 
+    def __post_init__(self) -> None:
+        if self.backend not in ("jax", "numpy"):
+            raise ValueError(f"unknown backend {self.backend!r}: use jax or numpy")
+
 
 def blind(policy: Policy) -> Policy:
     """The same policy without the rule: its `init` is given None instead."""

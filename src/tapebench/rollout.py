@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 STANDARD_EPISODES = 20
 
+_INVALID = -2
+"""In place of an action out of range, which a compiled program cannot refuse by itself."""
+
 
 @dataclass(frozen=True)
 class Episodes:
@@ -99,10 +102,16 @@ def rollout(
 
     `seed` decides the policy's own draws. A `salt` makes it a fresh exam of the same kind.
     """
-    members = np.array(task.rules if rules is None else splits.select("", rules), np.uint32)
+    if episodes < 1:
+        raise ValueError(f"episodes must be at least 1, not {episodes}")
+    members = np.array(task.rules if rules is None else splits.check_rules(rules), np.uint32)
     start = _exam(task, members, episodes, salt)
     run = _run_jax if policy.backend == "jax" else _run_numpy
     cells, wrong = run(policy, task, start, seed)
+    if (cells == _INVALID).any():
+        raise ValueError(
+            f"policy {policy.name!r} chose a cell that is none: cells are 0 to {task.length - 1}"
+        )
     shape = (len(members), episodes, -1)
     return Episodes(
         policy=policy.name,
@@ -230,7 +239,8 @@ def _compiled_scan() -> Callable[..., Any]:
                 after,
                 state,
             )
-            cell = jnp.where(running, action, -1).astype(jnp.int16)
+            is_valid = (action >= 0) & (action < env.length)
+            cell = jnp.where(running, jnp.where(is_valid, action, _INVALID), -1).astype(jnp.int16)
             wrong = count(state.tape, state.goal).astype(jnp.int16)
             return (memory, state, running & ~terminated), (cell, wrong)
 

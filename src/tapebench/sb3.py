@@ -21,9 +21,10 @@ except ImportError as error:  # pragma: no cover - exercised in a venv without t
 class TapeVecEnv(VecEnv):
     """`num_envs` tapes for SB3, with the options of `tapebench.gym.TapeEnv`.
 
-    The info of an episode's last step has `terminal_observation` and `is_success`. It never asks
-    SB3 to bootstrap over the horizon (`TimeLimit.truncated` is False): t/H is observed, so the
-    horizon is a true end of the task.
+    The info of an episode's last step has `terminal_observation`, `is_success` and `distance`, and
+    `rule` if it is revealed; that of other steps is empty. It never asks SB3 to bootstrap over the
+    horizon (`TimeLimit.truncated` is False): t/H is observed, so the horizon is a true end.
+    `set_options` takes one set of reset options for all.
     """
 
     def __init__(self, num_envs: int, **options: Any) -> None:
@@ -32,7 +33,10 @@ class TapeVecEnv(VecEnv):
         super().__init__(num_envs, self.env.single_observation_space, self.env.single_action_space)
 
     def reset(self) -> np.ndarray:
-        obs, _ = self.env.reset(seed=self._seeds[0], options=self._options[0] or None)
+        if any(options != self._options[0] for options in self._options):
+            raise ValueError("reset options must be the same for every environment")
+        obs, info = self.env.reset(seed=self._seeds[0], options=self._options[0] or None)
+        self.reset_infos = [self._info_of(info, index) for index in range(self.num_envs)]
         self._reset_seeds()
         self._reset_options()
         return obs
@@ -44,8 +48,8 @@ class TapeVecEnv(VecEnv):
         obs, rewards, terminated, truncated, info = self.env.step(self._actions)
         dones = terminated | truncated
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-        for index in np.flatnonzero(dones):
-            infos[index] = {
+        for index in np.flatnonzero(dones).tolist():
+            infos[index] = self._info_of(info["final_info"], index) | {
                 "terminal_observation": info["final_obs"][index],
                 "TimeLimit.truncated": False,
                 "is_success": bool(terminated[index]),
@@ -71,4 +75,11 @@ class TapeVecEnv(VecEnv):
         return [False] * len(self._indices(indices))
 
     def _indices(self, indices: int | Iterable[int] | None) -> Sequence[int]:
-        return list(self._get_indices(indices))
+        chosen = list(self._get_indices(indices))
+        if any(not 0 <= index < self.num_envs for index in chosen):
+            raise IndexError(f"environments are 0 to {self.num_envs - 1}, not {chosen}")
+        return chosen
+
+    def _info_of(self, info: dict[str, Any], index: int) -> dict[str, Any]:
+        found: dict[str, Any] = {"distance": float(info["distance"][index])}
+        return found | ({"rule": int(info["rule"][index])} if "rule" in info else {})

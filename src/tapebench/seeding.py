@@ -11,6 +11,7 @@ given at reset.
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -62,10 +63,10 @@ def draw(stream: Stream, lane: Any) -> Any:
     """Uniform uint32 for each lane: a stream of shape `[...]`, `lane[n]` -> `[..., n]`.
 
     The identity is mixed in last. Mixed in first, everything would pass through 32 bits that one
-    drawn word gives away in full, and a start tape would betray the rule drawn beside it. Two
-    lanes of one episode never meet; of two episodes they do only if these lie thousands apart.
+    drawn word gives away in full, and a start tape would betray the rule drawn beside it. The
+    counter is mixed before the lane is added, so that no episode's lanes are another's shifted.
     """
-    counter = stream.counter[..., None]
+    counter = mix(stream.counter[..., None] + _WEYL)
     return mix(mix(counter + lane * _WEYL) ^ stream.identity[..., None])
 
 
@@ -123,7 +124,7 @@ def exam_tapes(
     tapes, attempt = np.array(goals), 0
     while len(again := np.flatnonzero((tapes == goals).all(axis=-1))):
         episode = again[:, None].astype(np.uint32)
-        head = (_EXAM, EXAM_VERSION, zlib.crc32(salt.encode()), length)
+        head = (_EXAM, EXAM_VERSION, *_salt_words(salt), length)
         tapes[again] = hash32(*head, episode, attempt, words) & dynamics.full(length)
         attempt += 1
     return tapes
@@ -132,7 +133,7 @@ def exam_tapes(
 def exam_streams(episodes: int, *, salt: str = "") -> Stream:
     """One stream per exam episode, `[episodes]`, for noise and random goals."""
     episode = np.arange(episodes, dtype=np.uint32)
-    head = (_EXAM, EXAM_VERSION, zlib.crc32(salt.encode()))
+    head = (_EXAM, EXAM_VERSION, *_salt_words(salt))
     return Stream(hash32(*head, 0, episode), hash32(*head, 1, episode))
 
 
@@ -150,7 +151,7 @@ def key(seed: int, *names: str | int) -> jax.Array:
     """
     import jax
 
-    stream = jax.random.key(seed)
+    stream = jax.random.key(_check_seed(seed))
     for name in names:
         stream = jax.random.fold_in(stream, np.uint32(_word(name)))
     return stream
@@ -158,7 +159,7 @@ def key(seed: int, *names: str | int) -> jax.Array:
 
 def generator(seed: int, *names: str | int) -> np.random.Generator:
     """The NumPy generator of a named stream, for what is not compiled."""
-    return np.random.default_rng([seed, *map(_word, names)])
+    return np.random.default_rng([_check_seed(seed), *map(_word, names)])
 
 
 def stream(key: jax.Array) -> Stream:
@@ -169,5 +170,19 @@ def stream(key: jax.Array) -> Stream:
     return Stream(identity, counter)
 
 
+def _check_seed(seed: int) -> int:
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"a seed is an integer from 0 to {2**32 - 1}, not {seed}")
+    return seed
+
+
 def _word(name: str | int) -> int:
-    return name if isinstance(name, int) else zlib.crc32(name.encode())
+    return zlib.crc32(name.encode()) if isinstance(name, str) else int(name) & 0xFFFFFFFF
+
+
+def _salt_words(salt: str) -> tuple[int, ...]:
+    """What a fresh exam absorbs of its salt; the standard exam, without one, absorbs a zero."""
+    if not salt:
+        return (0,)
+    digest = hashlib.sha256(salt.encode()).digest()[:16]
+    return tuple(int(word) for word in np.frombuffer(digest, "<u4"))

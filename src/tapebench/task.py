@@ -8,7 +8,7 @@ everywhere. `reward` is the one definition of the reward, shared by all of them.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,11 @@ import numpy as np
 from tapebench import dynamics, splits
 
 REWARDS = ("distance", "sparse", "potential")
+MAX_HORIZON = 65_536
+
+MAX_REDRAWS = 1000
+"""Attempts to start elsewhere than at the goal with a `start_density` other than 0.5. A tape that
+is still the goal then has its first cell flipped: a density next to 0 or 1 may leave no other."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +66,11 @@ def make_task(
 ) -> Task:
     """Validate the options of `Tape-v0` (documented in `tapebench.gym.TapeEnv`)."""
     length = dynamics.check_length(length)
-    if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)) or horizon < 1:
+    if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)):
         raise ValueError(f"horizon must be a positive integer, not {horizon!r}")
-    if reward not in REWARDS:
+    if not 1 <= horizon <= MAX_HORIZON:
+        raise ValueError(f"horizon must be a positive integer up to {MAX_HORIZON}, not {horizon}")
+    if not isinstance(reward, str) or reward not in REWARDS:
         close = difflib.get_close_matches(str(reward), REWARDS, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(REWARDS)}"
         raise ValueError(f"unknown reward {reward!r}: {hint}")
@@ -79,7 +86,7 @@ def make_task(
         goal=goal_tape,
         observe_goal=bool(observe_goal),
         reward=reward,
-        success_bonus=float(success_bonus),
+        success_bonus=_check_number("success_bonus", success_bonus),
         start_density=density,
         noise=_check_share("noise", noise),
         hidden=0 if mask is None else parse_mask(mask, length),
@@ -89,8 +96,16 @@ def make_task(
 
 def resolve(task: Task | None, options: dict[str, Any]) -> Task:
     """The task that a face was given: ready-made, or as options to validate; not both."""
+    known = inspect.signature(make_task).parameters
+    for name in options:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+            raise TypeError(f"unknown option {name!r}: {hint}")
     if task is None:
         return make_task(**options)
+    if not isinstance(task, Task):
+        raise ValueError(f"task must be a Task, as make_task gives it, not {task!r}")
     if options:
         raise ValueError(f"give a task or options, not both: {', '.join(options)}")
     return task
@@ -101,7 +116,7 @@ def parse_goal(goal: Any, length: int) -> int:
     if isinstance(goal, str) and goal == "zeros":
         return 0
     if isinstance(goal, str) and set(goal) - {"0", "1"}:
-        raise ValueError(f'unknown goal {goal!r}: use "zeros", "random" or {length} cells of 0/1')
+        raise ValueError(f'unknown goal {goal!r}: use "zeros" or {length} cells of 0 and 1')
     return parse_tape(goal, length, "goal")
 
 
@@ -132,18 +147,21 @@ def parse_mask(mask: Any, length: int) -> int:
 
     The two cannot be confused: as cell numbers, `length` values of 0 and 1 would repeat.
     """
-    values = list(mask) if isinstance(mask, (Iterable, str)) else [mask]
+    array = np.asarray(mask)
+    if array.ndim > 1:
+        raise ValueError(f"mask must be {length} flags of 0/1 or a list of cells to hide")
+    values = array.ravel().tolist()
     if len(values) == length and all(value in (0, 1) for value in values):
         return parse_tape(values, length, "mask")
     cells: set[int] = set()
     for value in values:
-        if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        if isinstance(value, bool) or not isinstance(value, int):
             raise ValueError(f"mask must be {length} flags of 0/1 or a list of cells to hide")
         if not 0 <= value < length:
             raise ValueError(f"mask hides cell {value}: cells are 0 to {length - 1}")
-        if int(value) in cells:
+        if value in cells:
             raise ValueError(f"mask names cell {value} twice: list each once")
-        cells.add(int(value))
+        cells.add(value)
     return sum(1 << cell for cell in cells)
 
 
@@ -162,9 +180,14 @@ def reward(kind: str, before: Any, after: Any, success_bonus: Any) -> Any:
     return bonus + 0 * after
 
 
+def _check_number(name: str, value: float) -> float:
+    is_number = isinstance(value, (int, float, np.floating, np.integer))
+    if isinstance(value, bool) or not is_number or not np.isfinite(value):
+        raise ValueError(f"{name} must be a number, not {value!r}")
+    return float(value)
+
+
 def _check_share(name: str, value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.floating, np.integer)):
-        raise ValueError(f"{name} must be a number from 0 to 1, not {value!r}")
-    if not 0.0 <= value <= 1.0:
+    if not 0.0 <= _check_number(name, value) <= 1.0:
         raise ValueError(f"{name} must be from 0 to 1, not {value}")
     return float(value)

@@ -133,9 +133,11 @@ def expected_distances(belief: Array, found: Array, goal: Any, length: int) -> A
 
 
 def information_gains(belief: Array, found: Array, readable: Any = None) -> Array:
-    """The information gain of each flip `[..., A]`, without noise; arguments as above.
+    """The information gain of each flip `[..., A]`, for a belief `[..., 256]`.
 
-    With noise it is an upper bound: the noisy tape says no more than the tape before the noise.
+    `found` is as for `expected_distances`; with hidden cells only the `readable` ones tell. The
+    model is the rule itself, without the floor. Under noise this is an upper bound: the noisy
+    tape says no more than the tape before the noise.
     """
     seen = found if readable is None else found & readable
     shown = ((seen != 0).any(axis=-1) * _ONE_BIT_RULES).sum(axis=-1).astype(np.int32)
@@ -288,8 +290,8 @@ def _act(
     length: int, goal: int | None, hidden: int, memory: Memory, obs: Array, key: Array
 ) -> tuple[Memory, Array]:
     tape, time = dynamics.pack(obs[:, :length]), obs[:, length]
-    shown = obs[:, length + 1 :]
-    target = dynamics.pack(shown) if goal is None else dynamics.to_words(goal, length)
+    goal_cells = obs[:, length + 1 :]
+    target = dynamics.pack(goal_cells) if goal is None else dynamics.to_words(goal, length)
     readable = readable_cells(hidden, length)
 
     mismatch = mismatches(memory.tape, memory.cell, tape, length, readable)
@@ -300,7 +302,7 @@ def _act(
     every_cell = np.arange(length, dtype=np.uint32)[None]
     found = neighbourhoods(dynamics.flip(tape[:, None], every_cell), length)
     far = expected_distances(belief, found, target, length)
-    far = memory.noise + (1 - 2 * memory.noise) * far
+    far = far * (1 - memory.noise) + (1 - far) * memory.noise  # noise inverts right and wrong cells
     score = memory.beta * information_gains(belief, found, readable) - memory.goal_weight * far
     is_best = score >= score.max(axis=-1, keepdims=True) - _TIE
     cell = jnp.where(is_best, jax.random.uniform(key, score.shape), 2.0).argmin(axis=-1)
@@ -370,7 +372,9 @@ def identify(
     """
     if policy.backend != "jax":
         raise ValueError(f"{policy.name} is not a JAX policy: its belief cannot be watched")
-    members = np.array(task.rules if rules is None else splits.select("", rules), np.uint32)
+    if episodes < 1:
+        raise ValueError(f"episodes must be at least 1, not {episodes}")
+    members = np.array(task.rules if rules is None else splits.check_rules(rules), np.uint32)
     start = rollout._exam(task, members, episodes, salt)
     num = len(start.rule)
     env, params = envs.make(task=task)
@@ -416,43 +420,37 @@ def _watch(
     key: Array,
     last_key: Array,
 ) -> Any:
-    """The episode as one program: actions, wrong cells, what the belief was, its tallies."""
+    """The episode as one program: actions, wrong cells, what the belief was, its tallies.
+
+    One step more than the horizon, of which only the belief counts.
+    """
     step = jax.vmap(env.step_env, in_axes=(None, 0, 0, None))
     observe = jax.vmap(env.observe, in_axes=(0, None))
 
-    def choose(new: Array, old: Array, which: Array) -> Array:
-        return jnp.where(which.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+    def choose(which: Array, new: Any, old: Any) -> Any:
+        def leaf(new: Array, old: Array) -> Array:
+            return jnp.where(which.reshape(-1, *[1] * (new.ndim - 1)), new, old)
 
-    def look(memory: Any, state: envs.EnvState, seen: Any, moved: Array) -> Any:
-        now = belief(memory)
-        seen = jax.tree.map(partial(choose, which=moved), _assess(now, state.rule), seen)
-        return seen, _tally(now, state.rule, moved)
+        return jax.tree.map(leaf, new, old)
 
     def body(carry: Any, key: Array) -> Any:
         memory, state, running, moved, seen = carry
+        wrong = dynamics.hamming(state.tape, state.goal).astype(jnp.int16)
         memory, action = act(memory, observe(state, params), key)
-        seen, tally = look(memory, state, seen, moved)
+        cell = jnp.where(running, action, -1).astype(jnp.int16)
+        now = belief(memory)
+        seen = choose(moved, _assess(now, state.rule), seen)
         _, after, _, terminated, _, _ = step(None, state, action, params)
         # An episode that is over stands still, at the goal.
-        state = jax.tree.map(partial(choose, which=running), after, state)
-        cell = jnp.where(running, action, -1).astype(jnp.int16)
-        wrong = dynamics.hamming(state.tape, state.goal).astype(jnp.int16)
-        carry = (memory, state, running & ~terminated, running, seen)
-        return carry, (cell, wrong, seen, tally)
+        carry = (memory, choose(running, after, state), running & ~terminated, running, seen)
+        return carry, (cell, wrong, seen, _tally(now, state.rule, moved))
 
-    first = dynamics.hamming(state.tape, state.goal).astype(jnp.int16)
-    everywhere = jnp.ones(first.shape, bool)
-    nothing = dict.fromkeys(("mass", "entropy", "bits"), jnp.zeros(first.shape))
+    everywhere = jnp.ones(state.t.shape, bool)
+    nothing = dict.fromkeys(("mass", "entropy", "bits"), jnp.zeros(state.t.shape))
+    keys = jnp.concatenate([jax.random.split(key, horizon), last_key[None]])
     carry = (memory, state, everywhere, everywhere, nothing)
-    carry, (cells, wrong, *seen) = jax.lax.scan(body, carry, jax.random.split(key, horizon))
-    memory, state, _, moved, last = carry
-    memory, _ = act(memory, observe(state, params), last_key)
-    at_end = look(memory, state, last, moved)
-    over_time, tallies = jax.tree.map(
-        lambda before, end: jnp.concatenate([before, end[None]]), tuple(seen), at_end
-    )
-    wrong = jnp.concatenate([first[None], wrong])
-    return cells.T, wrong.T, jax.tree.map(jnp.transpose, over_time), tallies
+    _, (cells, wrong, seen, tallies) = jax.lax.scan(body, carry, keys)
+    return cells[:-1].T, wrong.T, jax.tree.map(jnp.transpose, seen), tallies
 
 
 def _assess(belief: Array, rule: Array) -> dict[str, Array]:

@@ -111,6 +111,9 @@ def ball(rule: int, length: int, goal: int = 0, limit: int = BALL) -> Ball:
         room = (limit - len(known)) // length
         if room <= 0:
             break
+        if len(layer) > 8 * room:
+            # Most of their predecessors would find no room; and no closed set is this large.
+            layer, is_thinned = rng.choice(layer, 8 * room, replace=False), True
         before, are_all = predecessors(layer, rule, length, limit, rng)
         if len(before) > room:
             before, are_all = rng.choice(before, room, replace=False), False

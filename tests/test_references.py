@@ -118,7 +118,7 @@ def test_mpc_reaches_what_its_objective_lets_it():
 def test_mpc_finds_the_goal_when_it_is_in_sight(objective):
     task = make_task(length=8, horizon=8, rules="all")
     tapes = seeding.exam_tapes(8, 20)[:, 0]
-    episodes = rollout.rollout(mpc(task, objective, plan=2, candidates=512), task)
+    episodes = rollout.rollout(mpc(task, objective, plan=2, candidates=2048), task)
     for rule in range(256):
         close = exact.steps_to_goal(rule, 8, 8)[tapes] <= 2
         assert episodes.success[rule][close].all()

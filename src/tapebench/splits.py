@@ -234,7 +234,7 @@ def parse(text: str, origin: str) -> Split:
     unknown = [key for key in document if key not in _FIELDS]
     if unknown:
         raise ValueError(
-            f"{origin} has a field {unknown[0][:40]!r}: known are {', '.join(_FIELDS)}"
+            f"{origin} has an unknown field {unknown[0][:40]!r}: known are {', '.join(_FIELDS)}"
         )
     seed = document.get("seed")
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):

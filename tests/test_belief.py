@@ -502,3 +502,9 @@ def test_the_theory_names_only_tests_that_exist():
     named = set(re.findall(r"`(test_\w+)`", THEORY.read_text()))
     assert len(named) > 8
     assert named <= set(globals())
+
+
+def test_a_policy_without_a_belief_cannot_be_watched():
+    task = make_task(length=8, horizon=2, rules=[30])
+    with pytest.raises(ValueError, match="random exposes no belief"):
+        belief.identify(policy.random(task), task)

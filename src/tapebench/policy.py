@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -33,6 +33,8 @@ class Policy:
     backend: str = "jax"
     """`"jax"`: pure and traceable, `key` is a JAX key. `"numpy"`: `key` is a NumPy generator."""
     sees_rule: bool = True
+    belief: Callable[[Any], Any] | None = None
+    """Optional: the posterior over rules `[B, 256]` that a memory holds, to be measured."""
 
     def __post_init__(self) -> None:
         if self.backend not in ("jax", "numpy"):
@@ -45,7 +47,7 @@ def blind(policy: Policy) -> Policy:
     def init(rule: Any, num: int) -> Any:
         return policy.init(None, num)
 
-    return Policy(policy.name, init, policy.act, policy.backend, sees_rule=False)
+    return replace(policy, init=init, sees_rule=False)
 
 
 @cache

@@ -77,7 +77,7 @@ class Episodes:
         """The tapes `[T + 1, L]` and the actions `[T]` of one episode, by playing it again."""
         actions = self.cells[rule_index, episode, : self.steps[rule_index, episode]]
         visible = replace(self.task, hidden=0)
-        start = _exam(visible, np.array([self.rules[rule_index]]), episode + 1, self.salt)
+        start = exam_start(visible, np.array([self.rules[rule_index]]), episode + 1, self.salt)
         env, obs, _ = _vector_env(visible, start)
         tapes = [obs[episode]]
         for cell in actions:
@@ -105,7 +105,7 @@ def rollout(
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, not {episodes}")
     members = np.array(task.rules if rules is None else splits.check_rules(rules), np.uint32)
-    start = _exam(task, members, episodes, salt)
+    start = exam_start(task, members, episodes, salt)
     run = _run_jax if policy.backend == "jax" else _run_numpy
     cells, wrong = run(policy, task, start, seed)
     if (cells == _INVALID).any():
@@ -124,7 +124,7 @@ def rollout(
 
 
 @dataclass(frozen=True)
-class _Start:
+class Start:
     """The first states of B episodes."""
 
     rule: np.ndarray
@@ -133,7 +133,7 @@ class _Start:
     stream: seeding.Stream
 
 
-def _exam(task: tasks.Task, rules: np.ndarray, episodes: int, salt: str) -> _Start:
+def exam_start(task: tasks.Task, rules: np.ndarray, episodes: int, salt: str) -> Start:
     """Every rule from every exam tape, rule by rule."""
     streams = seeding.exam_streams(episodes, salt=salt)
     words = np.arange(dynamics.num_words(task.length), dtype=np.uint32)
@@ -146,7 +146,7 @@ def _exam(task: tasks.Task, rules: np.ndarray, episodes: int, salt: str) -> _Sta
     def on_every_rule(values: np.ndarray) -> np.ndarray:
         return np.tile(values, (len(rules),) + (1,) * (values.ndim - 1))
 
-    return _Start(
+    return Start(
         rule=rules.repeat(episodes),
         tape=on_every_rule(tapes),
         goal=on_every_rule(goals),
@@ -154,7 +154,7 @@ def _exam(task: tasks.Task, rules: np.ndarray, episodes: int, salt: str) -> _Sta
     )
 
 
-def _vector_env(task: tasks.Task, start: _Start) -> tuple[TapeVectorEnv, np.ndarray, np.ndarray]:
+def _vector_env(task: tasks.Task, start: Start) -> tuple[TapeVectorEnv, np.ndarray, np.ndarray]:
     """The vector environment at the start of these episodes, what it shows, and distances."""
     env = TapeVectorEnv(len(start.rule), task=task)
     given = {
@@ -168,7 +168,7 @@ def _vector_env(task: tasks.Task, start: _Start) -> tuple[TapeVectorEnv, np.ndar
 
 
 def _run_numpy(
-    policy: Policy, task: tasks.Task, start: _Start, seed: int
+    policy: Policy, task: tasks.Task, start: Start, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Actions `[B, H]` and wrong cells `[B, H + 1]` of a NumPy policy."""
     num = len(start.rule)
@@ -195,7 +195,7 @@ def _count(distance: np.ndarray, length: int) -> np.ndarray:
 
 
 def _run_jax(
-    policy: Policy, task: tasks.Task, start: _Start, seed: int
+    policy: Policy, task: tasks.Task, start: Start, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Actions `[B, H]` and wrong cells `[B, H + 1]` of a JAX policy."""
     import jax.numpy as jnp

@@ -280,7 +280,8 @@ def bayes_filter(
             floor=jnp.float32(floor),
         )
 
-    return blind(Policy(name, init, _actor(task.length, task.goal, task.hidden)))
+    act = _actor(task.length, task.goal, task.hidden)
+    return blind(Policy(name, init, act, belief=posterior))
 
 
 @cache
@@ -363,22 +364,25 @@ def identify(
     rules: Any = None,
     episodes: int = rollout.STANDARD_EPISODES,
     *,
-    belief: Callable[[Any], Any] = posterior,
+    belief: Callable[[Any], Any] | None = None,
     seed: int = 0,
     salt: str = "",
 ) -> Identification:
     """Watch the belief of `policy` on the exam. Arguments as for `rollout.rollout`, and `belief`.
 
-    `belief(memory)` is the policy's posterior over the rules, `[B, 256]`, once it has seen what
-    `act` was just given; like `act` it must stay the same function. The policy is asked once more
-    after the last step, so that the last transition counts too.
+    `belief(memory)`, by default the policy's own, is its posterior over the rules, `[B, 256]`,
+    once it has seen what `act` was just given; like `act` it must stay the same function. The
+    policy is asked once more after the last step, so that the last transition counts too.
     """
     if policy.backend != "jax":
         raise ValueError(f"{policy.name} is not a JAX policy: its belief cannot be watched")
+    belief = belief or policy.belief
+    if belief is None:
+        raise ValueError(f"{policy.name} exposes no belief to watch")
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, not {episodes}")
     members = np.array(task.rules if rules is None else splits.check_rules(rules), np.uint32)
-    start = rollout._exam(task, members, episodes, salt)
+    start = rollout.exam_start(task, members, episodes, salt)
     num = len(start.rule)
     env, params = envs.make(task=task)
     state = envs.EnvState(

@@ -441,7 +441,8 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     def _check_actions(self, actions: Any) -> np.ndarray:
         cells = np.asarray(actions)
-        cells = cells.astype(cells.dtype.newbyteorder("="), copy=False)
+        if not cells.dtype.isnative:
+            cells = cells.astype(cells.dtype.newbyteorder("="))
         if cells.shape != (self.num_envs,):
             raise ValueError(f"actions must have shape ({self.num_envs},), not {cells.shape}")
         if cells.dtype.kind not in "iu":

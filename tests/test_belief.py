@@ -367,8 +367,13 @@ def test_the_filter_is_calibrated_on_its_candidates_and_cannot_be_outside_of_the
 def test_any_policy_can_show_a_belief():
     task = make_task(length=8, horizon=4, rules=[30, 90])
     always_thirty = jax.nn.one_hot(np.full(6, 30), 256)
-    stubborn = policy.Policy("stubborn", lambda rule, num: always_thirty, policy.random(task).act)
-    shown = belief.identify(stubborn, task, episodes=3, belief=lambda memory: memory)
+    stubborn = policy.Policy(
+        "stubborn",
+        lambda rule, num: always_thirty,
+        policy.random(task).act,
+        belief=lambda memory: memory,
+    )
+    shown = belief.identify(stubborn, task, episodes=3)
     np.testing.assert_array_equal(shown.mass[:, :, -1], [[1, 1, 1], [0, 0, 0]])
     np.testing.assert_allclose(shown.bits[1], 1 - (30 ^ 90).bit_count() / 8)
     assert shown.calibration.frequency[-1] == 0.5

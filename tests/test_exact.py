@@ -82,6 +82,7 @@ def test_chances_of_policies_that_learn_nothing_by_an_independent_recursion(rule
         assert found == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_the_evaluator_agrees_with_exact_chances():
     task = make_task(length=16, horizon=16, rules="all")
     for name, by_rule in exact.shipped_chances(16, 16).items():

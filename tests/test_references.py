@@ -103,6 +103,7 @@ def test_planners_refuse_what_they_cannot_plan_for(options, message):
         search.optimal(make_task(**options))
 
 
+@pytest.mark.slow
 def test_mpc_reaches_what_its_objective_lets_it():
     task = make_task(rules="all")
     success = {
@@ -182,6 +183,7 @@ def test_t_intervals_equal_the_closed_form():
     assert stats.t_interval(np.array([0.3])) == stats.Interval(0.3, 0.3, 0.3)
 
 
+@pytest.mark.slow
 def test_rule_tape_bootstrap_covers_and_is_fixed_by_its_generator():
     rng = np.random.default_rng(0)
     covered = 0

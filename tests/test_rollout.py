@@ -74,6 +74,7 @@ def test_metrics_by_hand():
     assert episodes.soft_success(1 / 16).tolist() == [[True, False]]
 
 
+@pytest.mark.slow
 def test_trivial_policies_reach_their_known_success_on_all_rules():
     task = make_task(rules="all")
     known = {"random": (0.058, 0.499), "flip-ones": (0.266, 0.410), "greedy": (0.268, None)}

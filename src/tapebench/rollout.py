@@ -112,11 +112,23 @@ def rollout(
         raise ValueError(
             f"policy {policy.name!r} chose a cell that is none: cells are 0 to {task.length - 1}"
         )
-    shape = (len(members), episodes, -1)
+    return by_rule(policy, task, members, cells, wrong, salt)
+
+
+def by_rule(
+    policy: Policy,
+    task: tasks.Task,
+    rules: np.ndarray,
+    cells: np.ndarray,
+    wrong: np.ndarray,
+    salt: str,
+) -> Episodes:
+    """Actions `[B, H]` and wrong cells `[B, H + 1]` of a whole exam, rule by rule."""
+    shape = (len(rules), len(cells) // len(rules), -1)
     return Episodes(
         policy=policy.name,
         task=task,
-        rules=members.astype(int),
+        rules=rules.astype(int),
         cells=cells.reshape(shape),
         wrong=wrong.reshape(shape),
         salt=salt,

@@ -400,14 +400,7 @@ def identify(
     count, total, hits = tallies.sum(axis=0, dtype=float).T
     filled = np.where(count > 0, count, np.nan)
     return Identification(
-        episodes=rollout.Episodes(
-            policy=policy.name,
-            task=task,
-            rules=members.astype(int),
-            cells=cells.reshape(shape),
-            wrong=wrong.reshape(shape),
-            salt=salt,
-        ),
+        episodes=rollout.by_rule(policy, task, members, cells, wrong, salt),
         mass=seen["mass"].reshape(shape),
         entropy=seen["entropy"].reshape(shape),
         bits=seen["bits"].reshape(shape),

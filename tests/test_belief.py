@@ -377,9 +377,9 @@ def test_any_policy_can_show_a_belief():
     np.testing.assert_array_equal(shown.mass[:, :, -1], [[1, 1, 1], [0, 0, 0]])
     np.testing.assert_allclose(shown.bits[1], 1 - (30 ^ 90).bit_count() / 8)
     assert shown.calibration.frequency[-1] == 0.5
-    numpy_policy = policy.Policy("n", lambda rule, num: (), lambda *_: (), backend="numpy")
-    with pytest.raises(ValueError, match="n is not a JAX policy"):
-        belief.identify(numpy_policy, task)
+    mute = policy.Policy("n", lambda rule, num: (), lambda *_: (), backend="numpy")
+    with pytest.raises(ValueError, match="n exposes no belief"):
+        belief.identify(mute, task)
     with pytest.raises(ValueError, match="episodes must be at least 1"):
         belief.identify(stubborn, task, episodes=0)
 

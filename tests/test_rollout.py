@@ -187,3 +187,65 @@ def test_unknown_policies_suggest_the_nearest():
         policy.make("flip_ones", make_task())
     with pytest.raises(ValueError, match="0 to 255"):
         rollout.rollout(policy.random(make_task()), make_task(), rules=[256])
+
+
+def first_one(backend):
+    """Deterministic and with a memory: flips the k-th one of the tape in its k-th trial."""
+    import jax.numpy as jnp
+
+    xp = jnp if backend == "jax" else np
+
+    def act(begun, obs, key):
+        begun = begun + (obs[:, -1] == 0)
+        rank = xp.cumsum(obs[:, :-1], axis=1) * obs[:, :-1]
+        return begun, xp.abs(rank - begun[:, None]).argmin(axis=1)
+
+    return policy.Policy("first-one", lambda rule, num: xp.zeros(num, int), act, backend=backend)
+
+
+def test_trials_keep_the_memory_and_go_on_where_an_episode_ends():
+    task = make_task(length=9, horizon=7, rules=[0, 4, 30, 204, 232])
+    by_jax = rollout.rollout(first_one("jax"), task, episodes=5, trials=3)
+    by_numpy = rollout.rollout(first_one("numpy"), task, episodes=5, trials=3)
+    np.testing.assert_array_equal(by_jax.cells, by_numpy.cells)
+    np.testing.assert_array_equal(by_jax.wrong, by_numpy.wrong)
+    assert by_jax.by_trial(by_jax.success).shape == (3, 5, 5)
+    once = rollout.rollout(first_one("jax"), task, episodes=5)
+    np.testing.assert_array_equal(by_jax.cells[:, :5], once.cells)
+    for column in range(15):
+        tapes, actions = by_jax.trace(3, column)
+        trial = column // 5 + 1
+        ones = np.flatnonzero(tapes[0])
+        assert actions[0] == ones[min(trial, len(ones)) - 1]
+        np.testing.assert_array_equal(
+            tapes[0], dynamics.unpack(seeding.exam_tapes(9, 15), 9)[column]
+        )
+
+
+def test_what_is_watched_belongs_to_steps_that_were_taken():
+    task = make_task(length=9, horizon=7, rules=[0, 204])
+    for backend in ("jax", "numpy"):
+        found, seen, is_fresh = rollout.watch(
+            first_one(backend), task, look_at_begun, episodes=5, trials=2
+        )
+        np.testing.assert_array_equal(
+            is_fresh.sum(axis=1) - 1, found.by_trial(found.steps).sum(0).ravel()
+        )
+        assert seen["begun"].shape == is_fresh.shape == (10, 15)
+        # Under rule 0 every episode takes one step: the second trial is seen from the second look.
+        np.testing.assert_array_equal(seen["begun"][:5, :2], [[1, 2]] * 5)
+
+
+def look_at_begun(memory, rule):
+    return {"begun": memory}
+
+
+def test_parts_of_an_exam_join_into_the_whole():
+    task = make_task(length=9, horizon=7, rules=[0, 4, 30, 204, 232])
+    whole = rollout.rollout(first_one("jax"), task, episodes=3)
+    parts = [
+        rollout.rollout(first_one("jax"), task, rules, 3) for rules in ([0, 4], [30, 204, 232])
+    ]
+    joined = rollout.join(parts)
+    for name in ("rules", "cells", "wrong"):
+        np.testing.assert_array_equal(getattr(joined, name), getattr(whole, name))

@@ -3,11 +3,15 @@
 Every rule is sat with the same exam tapes, so differences between policies and between rules are
 paired. JAX policies run inside one compiled scan; NumPy policies drive the vector environment.
 Given the same actions the two produce identical episodes, noise included.
+
+With several *trials* a policy meets the same rule again and again and keeps its memory: an
+episode that ends is followed at once by the next trial, and the observed t/H, back at 0, is the
+only sign of it. After its last trial an episode stands still.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
@@ -42,6 +46,9 @@ class Episodes:
     """int16 `[R, E, H + 1]`: wrong cells at the start and after each step; 0 from success on."""
     salt: str = ""
     """Which exam: empty for the standard one."""
+    trials: int = 1
+    """Memory was kept over so many episodes in a row: the first E / trials columns are every
+    first trial, the next as many every second one, on tapes further on in the exam."""
 
     @cached_property
     def success(self) -> np.ndarray:
@@ -78,7 +85,7 @@ class Episodes:
         actions = self.cells[rule_index, episode, : self.steps[rule_index, episode]]
         visible = replace(self.task, hidden=0)
         start = exam_start(visible, np.array([self.rules[rule_index]]), episode + 1, self.salt)
-        env, obs, _ = _vector_env(visible, start)
+        env, obs, _ = _vector_env(visible, start.trial(0))
         tapes = [obs[episode]]
         for cell in actions:
             tapes.append(env.step(np.full(episode + 1, cell))[0][episode])
@@ -87,6 +94,19 @@ class Episodes:
     def soft_success(self, tolerance: float) -> np.ndarray:
         """Whether the final distance is at most `tolerance`."""
         return self.final_distance <= tolerance
+
+    def by_trial(self, metric: np.ndarray) -> np.ndarray:
+        """A metric `[R, E]` as `[K, R, E / K]`, trial by trial."""
+        return metric.reshape(len(self.rules), self.trials, -1).swapaxes(0, 1)
+
+
+def join(parts: Sequence[Episodes]) -> Episodes:
+    """Episodes of the same policy on the same exam, run some rules at a time, as one."""
+    arrays = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in ("rules", "cells", "wrong")
+    }
+    return replace(parts[0], **arrays)
 
 
 def rollout(
@@ -97,69 +117,143 @@ def rollout(
     *,
     seed: int = 0,
     salt: str = "",
+    trials: int = 1,
 ) -> Episodes:
     """Run `policy` on the exam: every rule (default: the task's) from every exam tape.
 
-    `seed` decides the policy's own draws. A `salt` makes it a fresh exam of the same kind.
+    `seed` decides the policy's own draws. A `salt` makes it a fresh exam of the same kind. With
+    `trials` there are so many times `episodes`, see the module.
     """
-    if episodes < 1:
-        raise ValueError(f"episodes must be at least 1, not {episodes}")
+    return _run(policy, task, rules, episodes, seed, salt, trials, None)[0]
+
+
+def watch(
+    policy: Policy,
+    task: tasks.Task,
+    look: Callable[[Any, Any], dict[str, Any]],
+    rules: Any = None,
+    episodes: int = STANDARD_EPISODES,
+    *,
+    seed: int = 0,
+    salt: str = "",
+    trials: int = 1,
+) -> tuple[Episodes, dict[str, np.ndarray], np.ndarray]:
+    """The same episodes as `rollout`, and what `look(memory, rule)` saw on the way.
+
+    `look` is asked before the first step and after each, once the policy has seen where the step
+    led (for that, it acts once more after the last). It gives arrays with a leading axis of B
+    episodes, and must be traceable and stay the same function if the policy is a JAX one. What it
+    saw comes back as `[B, K H + 1, ...]`, with `[B, K H + 1]` booleans that say which of it
+    belongs to a step that was taken.
+    """
+    found, seen = _run(policy, task, rules, episodes, seed, salt, trials, look)
+    assert seen is not None
+    fresh = np.concatenate([np.ones((len(seen.moved), 1), bool), seen.moved], axis=1)
+    return found, seen.looks, fresh
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """A run step by step, N steps of B rows, before it is sorted into trials."""
+
+    cells: np.ndarray
+    """int16 `[B, N]`: the action; -1 in a row that is over, `_INVALID` if it was none."""
+    wrong: np.ndarray
+    """int16 `[B, N]`: wrong cells after the step."""
+    trial: np.ndarray
+    """int `[B, N]`: the trial that the step belongs to."""
+    t: np.ndarray
+    """int `[B, N]`: steps taken in that trial before it."""
+    looks: dict[str, np.ndarray]
+    """`[B, N + 1, ...]`: what was watched, if anything was."""
+
+    @property
+    def moved(self) -> np.ndarray:
+        return self.cells != -1
+
+
+def _run(
+    policy: Policy,
+    task: tasks.Task,
+    rules: Any,
+    episodes: int,
+    seed: int,
+    salt: str,
+    trials: int,
+    look: Callable[[Any, Any], dict[str, Any]] | None,
+) -> tuple[Episodes, _Steps]:
+    for name, count in (("episodes", episodes), ("trials", trials)):
+        if count < 1:
+            raise ValueError(f"{name} must be at least 1, not {count}")
     members = np.array(task.rules if rules is None else splits.check_rules(rules), np.uint32)
-    start = exam_start(task, members, episodes, salt)
+    start = exam_start(task, members, episodes, salt, trials)
     run = _run_jax if policy.backend == "jax" else _run_numpy
-    cells, wrong = run(policy, task, start, seed)
-    if (cells == _INVALID).any():
+    steps = run(policy, task, start, seed, look)
+    if (steps.cells == _INVALID).any():
         raise ValueError(
             f"policy {policy.name!r} chose a cell that is none: cells are 0 to {task.length - 1}"
         )
-    return by_rule(policy, task, members, cells, wrong, salt)
+    num = len(members) * episodes
+    cells = np.full((num, trials, task.horizon), -1, np.int16)
+    wrong = np.zeros((num, trials, task.horizon + 1), np.int16)
+    wrong[:, :, 0] = dynamics.hamming(start.tape, start.goal).T
+    row, column = np.nonzero(steps.moved)
+    place = row, steps.trial[row, column], steps.t[row, column]
+    cells[place] = steps.cells[row, column]
+    wrong[:, :, 1:][place] = steps.wrong[row, column]
 
+    def by_rule(array: np.ndarray) -> np.ndarray:
+        """`[R E, K, ...]` -> `[R, K E, ...]`."""
+        apart = array.reshape(len(members), episodes, *array.shape[1:]).swapaxes(1, 2)
+        return apart.reshape(len(members), trials * episodes, -1)
 
-def by_rule(
-    policy: Policy,
-    task: tasks.Task,
-    rules: np.ndarray,
-    cells: np.ndarray,
-    wrong: np.ndarray,
-    salt: str,
-) -> Episodes:
-    """Actions `[B, H]` and wrong cells `[B, H + 1]` of a whole exam, rule by rule."""
-    shape = (len(rules), len(cells) // len(rules), -1)
-    return Episodes(
+    found = Episodes(
         policy=policy.name,
         task=task,
-        rules=rules.astype(int),
-        cells=cells.reshape(shape),
-        wrong=wrong.reshape(shape),
+        rules=members.astype(int),
+        cells=by_rule(cells),
+        wrong=by_rule(wrong),
         salt=salt,
+        trials=trials,
     )
+    return found, steps
 
 
 @dataclass(frozen=True)
 class Start:
-    """The first states of B episodes."""
+    """The first states of B episodes in each of K trials: arrays `[K, B, ...]`."""
 
     rule: np.ndarray
     tape: np.ndarray
     goal: np.ndarray
     stream: seeding.Stream
 
+    def trial(self, number: Any) -> Start:
+        """One trial, `[B, ...]`; or, given `[B]` numbers, for each episode the trial it is in."""
+        place = number if isinstance(number, int) else (number, np.arange(self.rule.shape[1]))
+        parts = (self.rule[place], self.tape[place], self.goal[place])
+        return Start(*parts, seeding.Stream(*(part[place] for part in self.stream)))
 
-def exam_start(task: tasks.Task, rules: np.ndarray, episodes: int, salt: str) -> Start:
-    """Every rule from every exam tape, rule by rule."""
-    streams = seeding.exam_streams(episodes, salt=salt)
+
+def exam_start(
+    task: tasks.Task, rules: np.ndarray, episodes: int, salt: str, trials: int = 1
+) -> Start:
+    """Every rule from every exam tape, rule by rule, then trial by trial."""
+    count = trials * episodes
+    streams = seeding.exam_streams(count, salt=salt)
     words = np.arange(dynamics.num_words(task.length), dtype=np.uint32)
     if task.goal is None:
         goals = seeding.draw(streams, seeding.GOAL + words) & dynamics.full(task.length)
     else:
-        goals = np.tile(dynamics.to_words(task.goal, task.length), (episodes, 1))
-    tapes = seeding.exam_tapes(task.length, episodes, goals=goals, salt=salt)
+        goals = np.tile(dynamics.to_words(task.goal, task.length), (count, 1))
+    tapes = seeding.exam_tapes(task.length, count, goals=goals, salt=salt)
 
     def on_every_rule(values: np.ndarray) -> np.ndarray:
-        return np.tile(values, (len(rules),) + (1,) * (values.ndim - 1))
+        apart = values.reshape(trials, episodes, *values.shape[1:])
+        return np.tile(apart, (1, len(rules)) + (1,) * (values.ndim - 1))
 
     return Start(
-        rule=rules.repeat(episodes),
+        rule=np.tile(rules.repeat(episodes), (trials, 1)),
         tape=on_every_rule(tapes),
         goal=on_every_rule(goals),
         stream=seeding.Stream(*map(on_every_rule, streams)),
@@ -169,98 +263,122 @@ def exam_start(task: tasks.Task, rules: np.ndarray, episodes: int, salt: str) ->
 def _vector_env(task: tasks.Task, start: Start) -> tuple[TapeVectorEnv, np.ndarray, np.ndarray]:
     """The vector environment at the start of these episodes, what it shows, and distances."""
     env = TapeVectorEnv(len(start.rule), task=task)
-    given = {
+    obs, info = env.reset(seed=0, options=_given(task, start))
+    return env, obs, info["distance"]
+
+
+def _given(task: tasks.Task, start: Start) -> dict[str, Any]:
+    """First states `[B]` as the vector environment takes them."""
+    return {
         "rule": start.rule,
         "tape": dynamics.unpack(start.tape, task.length),
         "goal": dynamics.unpack(start.goal, task.length),
         "stream": start.stream,
     }
-    obs, info = env.reset(seed=0, options=given)
-    return env, obs, info["distance"]
 
 
-def _run_numpy(
-    policy: Policy, task: tasks.Task, start: Start, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Actions `[B, H]` and wrong cells `[B, H + 1]` of a NumPy policy."""
-    num = len(start.rule)
-    env, obs, distance = _vector_env(task, start)
-    memory = policy.init(start.rule, num)
+def _run_numpy(policy: Policy, task: tasks.Task, start: Start, seed: int, look: Any) -> _Steps:
+    """Every step of a NumPy policy."""
+    trials, num = start.rule.shape
+    env, obs, _ = _vector_env(task, start.trial(0))
+    memory = policy.init(start.rule[0], num)
     rng = seeding.generator(seed, "rollout", policy.name)
-    cells = np.full((num, task.horizon), -1, np.int16)
-    wrong = np.zeros((num, task.horizon + 1), np.int16)
-    wrong[:, 0] = _count(distance, task.length)
-    running = np.ones(num, bool)
-    for t in range(task.horizon):
+    trial, t = np.zeros(num, int), np.zeros(num, int)
+    columns: list[tuple[np.ndarray, ...]] = []
+    looks: list[dict[str, Any]] = []
+    for _ in range(trials * task.horizon):
+        running = trial < trials
         memory, action = policy.act(memory, obs, rng)
-        obs, _, terminated, truncated, info = env.step(action)
-        cells[running, t] = np.asarray(action)[running]
-        wrong[running, t + 1] = _count(info["distance"], task.length)[running]
-        running &= ~(terminated | truncated)
-        if not running.any():
+        if look is not None:
+            looks.append(look(memory, start.rule[0]))
+        after, _, terminated, truncated, info = env.step(action)
+        wrong = np.rint(info["distance"] * task.length).astype(np.int16)
+        cells = np.where(running, np.asarray(action), -1).astype(np.int16)
+        columns.append((cells, wrong, trial, t))
+        is_over = running & (terminated | truncated)
+        trial, t = trial + is_over, np.where(is_over, 0, t + running)
+        again = is_over & (trial < trials)
+        if again.any():
+            following = _given(task, start.trial(trial.clip(max=trials - 1)))
+            after, _ = env.reset(options={**following, "reset_mask": again})
+        obs = np.where(running[:, None], after, obs)
+        if look is None and not (trial < trials).any():
             break
-    return cells, wrong
+    if look is not None:
+        looks.append(look(policy.act(memory, obs, rng)[0], start.rule[0]))
+    stacked = (
+        {name: np.stack([seen[name] for seen in looks], 1) for name in looks[0]} if looks else {}
+    )
+    return _Steps(*(np.stack(column, axis=1) for column in zip(*columns, strict=True)), stacked)
 
 
-def _count(distance: np.ndarray, length: int) -> np.ndarray:
-    return np.rint(distance * length).astype(np.int16)
-
-
-def _run_jax(
-    policy: Policy, task: tasks.Task, start: Start, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Actions `[B, H]` and wrong cells `[B, H + 1]` of a JAX policy."""
+def _run_jax(policy: Policy, task: tasks.Task, start: Start, seed: int, look: Any) -> _Steps:
+    """Every step of a JAX policy."""
+    import jax
     import jax.numpy as jnp
 
     from tapebench import env as envs
 
     env, params = envs.make(task=task)
-    state = envs.EnvState(
+    starts = envs.EnvState(
         tape=jnp.asarray(start.tape),
         goal=jnp.asarray(start.goal),
         rule=jnp.asarray(start.rule),
-        t=jnp.zeros(len(start.rule), jnp.int32),
+        t=jnp.zeros(start.rule.shape, jnp.int32),
         stream=seeding.Stream(*map(jnp.asarray, start.stream)),
     )
-    memory = policy.init(state.rule, len(start.rule))
-    key = seeding.key(seed, "rollout", policy.name)
-    cells, wrong = _compiled_scan()(policy.act, env, task.horizon, memory, state, params, key)
-    return np.asarray(cells), np.asarray(wrong)
+    memory = policy.init(starts.rule[0], start.rule.shape[1])
+    keys = jax.random.split(
+        seeding.key(seed, "rollout", policy.name), len(start.rule) * task.horizon
+    )
+    if look is not None:
+        keys = jnp.concatenate([keys, seeding.key(seed, "watch", policy.name)[None]])
+    found = _compiled_scan()(policy.act, look, env, memory, starts, params, keys)
+    *columns, looks = jax.tree.map(lambda array: np.asarray(array).swapaxes(0, 1), found)
+    if look is not None:
+        columns = [column[:, :-1] for column in columns]
+    return _Steps(*columns, looks)
 
 
 @cache
 def _compiled_scan() -> Callable[..., Any]:
-    """The episode as one program, compiled once for every `act`, env, horizon and batch size."""
+    """All steps as one program, compiled once for every `act`, env, horizon and batch size."""
     import jax
     import jax.numpy as jnp
 
     def scan(
-        act: Any, env: envs.TapeEnv, horizon: int, memory: Any, state: Any, params: Any, key: Any
-    ) -> tuple[jax.Array, jax.Array]:
+        act: Any, look: Any, env: envs.TapeEnv, memory: Any, starts: Any, params: Any, keys: Any
+    ) -> Any:
         step = jax.vmap(env.step_env, in_axes=(None, 0, 0, None))
         observe = jax.vmap(env.observe, in_axes=(0, None))
-        count = dynamics.hamming
+        trials, num = starts.rule.shape
+
+        def choose(which: jax.Array, new: Any, old: Any) -> Any:
+            def leaf(new: jax.Array, old: jax.Array) -> jax.Array:
+                return jnp.where(which.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+            return jax.tree.map(leaf, new, old)
 
         def body(carry: Any, key: jax.Array) -> Any:
-            memory, state, running = carry
+            memory, state, trial = carry
+            running = trial < trials
             memory, action = act(memory, observe(state, params), key)
-            _, after, _, terminated, _, _ = step(None, state, action, params)
-            # An episode that is over stands still, at the goal.
-            state = jax.tree.map(
-                lambda new, old: jnp.where(running.reshape(-1, *[1] * (new.ndim - 1)), new, old),
-                after,
-                state,
-            )
+            seen = {} if look is None else look(memory, state.rule)
+            _, after, _, terminated, truncated, _ = step(None, state, action, params)
             is_valid = (action >= 0) & (action < env.length)
             cell = jnp.where(running, jnp.where(is_valid, action, _INVALID), -1).astype(jnp.int16)
-            wrong = count(state.tape, state.goal).astype(jnp.int16)
-            return (memory, state, running & ~terminated), (cell, wrong)
+            wrong = dynamics.hamming(after.tape, after.goal).astype(jnp.int16)
+            out = cell, wrong, trial, state.t, seen
+            state = choose(running, after, state)
+            is_over = running & (terminated | truncated)
+            trial = trial + is_over
+            if trials > 1:
+                place = trial.clip(max=trials - 1), jnp.arange(num)
+                following = jax.tree.map(lambda part: part[place], starts)
+                state = choose(is_over & (trial < trials), following, state)
+            return (memory, state, trial), out
 
-        first = count(state.tape, state.goal).astype(jnp.int16)
-        running = jnp.ones(first.shape, bool)
-        _, (cells, wrong) = jax.lax.scan(
-            body, (memory, state, running), jax.random.split(key, horizon)
-        )
-        return cells.T, jnp.concatenate([first[None], wrong]).T
+        first = jax.tree.map(lambda part: part[0], starts)
+        return jax.lax.scan(body, (memory, first, jnp.zeros(num, jnp.int32)), keys)[1]
 
-    return jax.jit(scan, static_argnames=("act", "env", "horizon"))
+    return jax.jit(scan, static_argnames=("act", "look", "env"))

@@ -30,8 +30,7 @@ import numpy as np
 from jax import Array
 from jax.scipy.special import entr, logsumexp
 
-from tapebench import dynamics, rollout, seeding, splits
-from tapebench import env as envs
+from tapebench import dynamics, rollout, splits
 from tapebench.policy import Policy, blind
 from tapebench.task import Task
 
@@ -371,101 +370,57 @@ def identify(
     """Watch the belief of `policy` on the exam. Arguments as for `rollout.rollout`, and `belief`.
 
     `belief(memory)`, by default the policy's own, is its posterior over the rules, `[B, 256]`,
-    once it has seen what `act` was just given; like `act` it must stay the same function. The
-    policy is asked once more after the last step, so that the last transition counts too.
+    once it has seen what `act` was just given; like `act` it must stay the same function.
     """
-    if policy.backend != "jax":
-        raise ValueError(f"{policy.name} is not a JAX policy: its belief cannot be watched")
     belief = belief or policy.belief
     if belief is None:
         raise ValueError(f"{policy.name} exposes no belief to watch")
-    if episodes < 1:
-        raise ValueError(f"episodes must be at least 1, not {episodes}")
-    members = np.array(task.rules if rules is None else splits.check_rules(rules), np.uint32)
-    start = rollout.exam_start(task, members, episodes, salt)
-    num = len(start.rule)
-    env, params = envs.make(task=task)
-    state = envs.EnvState(
-        tape=jnp.asarray(start.tape),
-        goal=jnp.asarray(start.goal),
-        rule=jnp.asarray(start.rule),
-        t=jnp.zeros(num, jnp.int32),
-        stream=seeding.Stream(*map(jnp.asarray, start.stream)),
+    found, seen, is_fresh = rollout.watch(
+        policy, task, _assessor(belief), rules, episodes, seed=seed, salt=salt
     )
-    keys = (seeding.key(seed, purpose, policy.name) for purpose in ("rollout", "identify"))
-    memory = policy.init(state.rule, num)
-    run = _watch(policy.act, belief, env, task.horizon, memory, state, params, *keys)
-    cells, wrong, seen, tallies = jax.tree.map(np.asarray, run)
-    shape = (len(members), episodes, -1)
-    count, total, hits = tallies.sum(axis=0, dtype=float).T
+    count, total, hits = seen["tally"][is_fresh].sum(axis=0, dtype=float).T
     filled = np.where(count > 0, count, np.nan)
+    steps = np.arange(is_fresh.shape[1])
+    last = np.minimum(steps, is_fresh.sum(axis=1, keepdims=True) - 1)
+    shape = (*found.success.shape, -1)
+
+    def kept(name: str) -> np.ndarray:
+        return np.take_along_axis(seen[name], last, axis=1).reshape(shape)
+
     return Identification(
-        episodes=rollout.by_rule(policy, task, members, cells, wrong, salt),
-        mass=seen["mass"].reshape(shape),
-        entropy=seen["entropy"].reshape(shape),
-        bits=seen["bits"].reshape(shape),
+        episodes=found,
+        mass=kept("mass"),
+        entropy=kept("entropy"),
+        bits=kept("bits"),
         calibration=Calibration(count.astype(int), total / filled, hits / filled),
     )
 
 
-@partial(jax.jit, static_argnames=("act", "belief", "env", "horizon"))
-def _watch(
-    act: Any,
-    belief: Any,
-    env: envs.TapeEnv,
-    horizon: int,
-    memory: Any,
-    state: envs.EnvState,
-    params: envs.EnvParams,
-    key: Array,
-    last_key: Array,
-) -> Any:
-    """The episode as one program: actions, wrong cells, what the belief was, its tallies.
+@cache
+def _assessor(belief: Callable[[Any], Any]) -> Callable[[Any, Any], dict[str, Any]]:
+    """What to look at: one function for each `belief`, so that the evaluator compiles it once."""
 
-    One step more than the horizon, of which only the belief counts.
-    """
-    step = jax.vmap(env.step_env, in_axes=(None, 0, 0, None))
-    observe = jax.vmap(env.observe, in_axes=(0, None))
+    def look(memory: Any, rule: Any) -> dict[str, Any]:
+        now = jnp.asarray(belief(memory))
+        return _assess(now, jnp.asarray(rule))
 
-    def choose(which: Array, new: Any, old: Any) -> Any:
-        def leaf(new: Array, old: Array) -> Array:
-            return jnp.where(which.reshape(-1, *[1] * (new.ndim - 1)), new, old)
-
-        return jax.tree.map(leaf, new, old)
-
-    def body(carry: Any, key: Array) -> Any:
-        memory, state, running, moved, seen = carry
-        wrong = dynamics.hamming(state.tape, state.goal).astype(jnp.int16)
-        memory, action = act(memory, observe(state, params), key)
-        cell = jnp.where(running, action, -1).astype(jnp.int16)
-        now = belief(memory)
-        seen = choose(moved, _assess(now, state.rule), seen)
-        _, after, _, terminated, _, _ = step(None, state, action, params)
-        # An episode that is over stands still, at the goal.
-        carry = (memory, choose(running, after, state), running & ~terminated, running, seen)
-        return carry, (cell, wrong, seen, _tally(now, state.rule, moved))
-
-    everywhere = jnp.ones(state.t.shape, bool)
-    nothing = dict.fromkeys(("mass", "entropy", "bits"), jnp.zeros(state.t.shape))
-    keys = jnp.concatenate([jax.random.split(key, horizon), last_key[None]])
-    carry = (memory, state, everywhere, everywhere, nothing)
-    _, (cells, wrong, seen, tallies) = jax.lax.scan(body, carry, keys)
-    return cells[:-1].T, wrong.T, jax.tree.map(jnp.transpose, seen), tallies
+    return look
 
 
 def _assess(belief: Array, rule: Array) -> dict[str, Array]:
-    """What a belief `[B, 256]` is worth if the rules are `rule[B]`."""
+    """What a belief `[B, 256]` is worth if the rules are `rule[B]`.
+
+    `tally[B, bins, 3]` says per bin of probability how many there are, their sum, and how many
+    belong to the true rule.
+    """
     is_one = jnp.dot(belief, _BITS, precision="highest")
     truth = jnp.asarray(_BITS)[rule]
+    bins = (belief * CALIBRATION_BINS).astype(jnp.int32).clip(0, CALIBRATION_BINS - 1)
+    parts = jnp.stack([jnp.ones_like(belief), belief, rule[:, None] == _RULES], axis=-1)
+    episode = np.arange(len(belief))[:, None]
     return {
         "mass": jnp.take_along_axis(belief, rule[:, None].astype(jnp.int32), axis=-1)[:, 0],
         "entropy": entr(belief).sum(axis=-1),
         "bits": (is_one * truth + (1 - is_one) * (1 - truth)).mean(axis=-1),
+        "tally": jnp.zeros((len(belief), CALIBRATION_BINS, 3)).at[episode, bins].add(parts),
     }
-
-
-def _tally(belief: Array, rule: Array, counted: Array) -> Array:
-    """Per bin of probability: how many there are, their sum, how many belong to the true rule."""
-    bins = (belief * CALIBRATION_BINS).astype(jnp.int32).clip(0, CALIBRATION_BINS - 1)
-    parts = jnp.stack([jnp.ones_like(belief), belief, rule[:, None] == _RULES], axis=-1)
-    return jnp.zeros((CALIBRATION_BINS, 3)).at[bins].add(parts * counted[:, None, None])

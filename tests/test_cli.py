@@ -1,11 +1,12 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from tapebench import cli, splits
+from tapebench import cli, splits, store
 
 
 def tape(capsys, *argv):
@@ -193,3 +194,113 @@ def test_listing_splits_imports_no_jax():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stderr.strip() == "False"
+
+
+def test_evaluate_prints_one_json_document(capsys):
+    code, out, _ = tape(
+        capsys, "evaluate", "flip-ones", "--length", "8", "--split", "matched30", "--json"
+    )
+    document = json.loads(out)
+    assert code == 0
+    assert {"policy", "split", "exam", "id", "ood", "drop", "by_type"} <= set(document)
+    wanted = {
+        "success",
+        "final_distance",
+        "auc_distance",
+        "return",
+        "soft_success",
+        "on",
+        "ceiling",
+    }
+    assert wanted | {"normalised", "interval", "episodes"} <= set(document["ood"])
+    assert document["id"]["episodes"] == 226 * 20
+
+
+def test_evaluate_is_readable_and_writes_rows_and_a_bundle(capsys, tmp_path):
+    rows, result = tmp_path / "rows.parquet", tmp_path / "result.tape"
+    asked = ("--length", "8", "--rules", "0,4,30,204", "--trials", "2", "--episodes", "3")
+    code, out, err = tape(
+        capsys, "evaluate", "flip-ones", *asked, "--out", str(rows), "--bundle", str(result)
+    )
+    assert code == 0
+    for word in ("exact ceiling", "mpc", "ON: % of mpc", "By type", "By trial"):
+        assert word in out
+    assert f"wrote {result}" in err.replace("\n", "")
+    assert len(store.read_table(rows)["success"]) == 4 * 6
+    code, out, _ = tape(capsys, "verify", str(result), "--json")
+    assert code == 0
+    assert json.loads(out)["episodes"] == 24
+    code, out, _ = tape(capsys, "verify", str(result))
+    assert "verified: 24 episodes of flip-ones (declared blind to the rule)" in out
+
+
+def test_a_failing_agent_leaves_its_episodes_and_one_line(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    asked = ("--length", "8", "--episodes", "2")
+    code, out, err = tape(capsys, "evaluate", "agents_of_users:crashing", *asked, "--json")
+    assert (code, out) == (2, "")
+    assert "out of ideas (128 finished episodes are kept in unfinished.parquet)" in err
+    assert err.strip().count("\n") == 0
+    assert len(store.read_table(tmp_path / "unfinished.parquet")["success"]) == 128
+
+
+def test_compare_prints_both_ways(capsys):
+    asked = ("--length", "8", "--rules", "test", "--episodes", "4")
+    code, out, _ = tape(capsys, "compare", "flip-ones", "random", *asked, "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert document["id"] is None
+    assert document["ood"]["difference"] > 0
+    code, out, _ = tape(capsys, "compare", "flip-ones", "random", *asked)
+    assert "A = flip-ones, B = random" in out
+    assert "OOD" in out
+
+
+def test_query_and_power_ask_stored_runs(capsys, tmp_path):
+    for seed, value in enumerate((0.5, 0.6, 0.55)):
+        with store.open_run(tmp_path, store.RunId("main", "dqn", "fps30", seed), {}) as run:
+            run.finish({"ood": {"success": value}})
+    where = ("--results", str(tmp_path))
+    sql = "select agent, avg(ood_success) as s from runs group by agent"
+    code, out, _ = tape(capsys, "query", sql, *where, "--json")
+    assert code == 0
+    assert json.loads(out) == {"columns": ["agent", "s"], "rows": [["dqn", 0.55]]}
+    code, out, _ = tape(capsys, "query", sql, *where)
+    assert "dqn" in out
+    code, out, _ = tape(capsys, "power", "--difference", "0.05", *where, "--json")
+    assert code == 0
+    assert json.loads(out)["agents"][0]["seeds_needed"] == 17
+    code, out, _ = tape(capsys, "power", *where)
+    assert "seeds needed" in out
+
+
+@pytest.mark.parametrize(
+    ("argv", "complaint"),
+    [
+        (("evaluate", "flip-one"), "did you mean 'flip-ones'"),
+        (("evaluate", "random", "--split", "fsp30"), "did you mean 'fps30'"),
+        (("evaluate", "random", "--exam", "fresh"), "fresh:SALT"),
+        (("evaluate", "random", "--episodes", "0"), "episodes must be a positive integer"),
+        (("evaluate", "random", "--mask", "a"), "name cells like 0,4"),
+        (("evaluate", "random", "--mask", "99"), "cells are 0 to 31"),
+        (("evaluate", "random", "--rules", "x"), "use all, train, test"),
+        (("evaluate", "random", "--noise", "2"), "noise must be from 0 to 1"),
+        (("evaluate", "random", "--bundle", "nowhere/x"), "there is no directory nowhere"),
+        (("evaluate", "random", "--bundle", "x", "--seeds", "2"), "a bundle holds one run"),
+        (("evaluate", "nothing.here:make"), "there is no module nothing.here"),
+        (("evaluate", "json:make"), "json has no factory 'make'"),
+        (("compare", "random", "radnom"), "did you mean 'random'"),
+        (("verify", "nowhere.tape"), "cannot read nowhere.tape"),
+        (("query", "select 1", "--results", "nowhere"), "there is no results directory nowhere"),
+        (("power", "--results", "."), "run more"),
+    ],
+)
+def test_bad_requests_about_exams_end_in_one_line(capsys, tmp_path, monkeypatch, argv, complaint):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = tape(capsys, *argv)
+    assert (code, out) == (2, "")
+    assert complaint in err
+    assert err.startswith("tape: ")
+    assert err.strip().count("\n") == 0
+    assert not list(tmp_path.iterdir())

@@ -25,7 +25,14 @@ FLOW = [
     "sb3",
     "policy",
     "rollout",
+    "guest",
     "references",
+    "agents",
+    "store",
+    "exam",
+    "bundle",
+    "score",
+    "protocol",
     "cli",
 ]
 """Every module, in an order in which each imports only from those before it."""

@@ -1,9 +1,19 @@
 """TAPE: does an agent generalise to laws it has never seen, and if not, why?
 
-`import tapebench` registers `Tape-v0` with Gymnasium and imports no JAX.
+`import tapebench` registers `Tape-v0` with Gymnasium and imports no JAX. `tapebench.evaluate` has
+an agent sit the exam, `tapebench.load` opens stored results.
 """
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 from gymnasium.envs.registration import register
+
+if TYPE_CHECKING:
+    from tapebench.protocol import Outcome
+    from tapebench.store import Results
 
 __version__ = "0.1.0"
 
@@ -12,3 +22,17 @@ register(
     entry_point="tapebench.gym:TapeEnv",
     vector_entry_point="tapebench.gym:TapeVectorEnv",
 )
+
+
+def evaluate(who: Any, **options: Any) -> Outcome:
+    """Have a policy, an agent object or a named one sit an exam: see `protocol.evaluate`."""
+    from tapebench import protocol
+
+    return protocol.evaluate(who, **options)
+
+
+def load(root: str | Path) -> Results:
+    """The finished runs under a results directory: see `store.load`."""
+    from tapebench import store
+
+    return store.load(root)

@@ -102,11 +102,12 @@ class Episodes:
 
 def join(parts: Sequence[Episodes]) -> Episodes:
     """Episodes of the same policy on the same exam, run some rules at a time, as one."""
-    arrays = {
-        name: np.concatenate([getattr(part, name) for part in parts])
-        for name in ("rules", "cells", "wrong")
-    }
-    return replace(parts[0], **arrays)
+    return replace(
+        parts[0],
+        rules=np.concatenate([part.rules for part in parts]),
+        cells=np.concatenate([part.cells for part in parts]),
+        wrong=np.concatenate([part.wrong for part in parts]),
+    )
 
 
 def rollout(
@@ -146,10 +147,9 @@ def watch(
     saw comes back as `[B, K H + 1, ...]`, with `[B, K H + 1]` booleans that say which of it
     belongs to a step that was taken.
     """
-    found, seen = _run(policy, task, rules, episodes, seed, salt, trials, look)
-    assert seen is not None
-    fresh = np.concatenate([np.ones((len(seen.moved), 1), bool), seen.moved], axis=1)
-    return found, seen.looks, fresh
+    found, steps = _run(policy, task, rules, episodes, seed, salt, trials, look)
+    is_fresh = np.pad(steps.moved, ((0, 0), (1, 0)), constant_values=True)
+    return found, steps.looks, is_fresh
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,7 @@ def _run_numpy(policy: Policy, task: tasks.Task, start: Start, seed: int, look: 
     trials, num = start.rule.shape
     env, obs, _ = _vector_env(task, start.trial(0))
     memory = policy.init(start.rule[0], num)
-    rng = seeding.generator(seed, "rollout", policy.name)
+    rng = seeding.generator(seed, "rollout", policy.name, int(start.rule[0, 0]))
     trial, t = np.zeros(num, int), np.zeros(num, int)
     columns: list[tuple[np.ndarray, ...]] = []
     looks: list[dict[str, Any]] = []
@@ -306,10 +306,11 @@ def _run_numpy(policy: Policy, task: tasks.Task, start: Start, seed: int, look: 
             break
     if look is not None:
         looks.append(look(policy.act(memory, obs, rng)[0], start.rule[0]))
-    stacked = (
-        {name: np.stack([seen[name] for seen in looks], 1) for name in looks[0]} if looks else {}
+    cells, wrong, trial, t = (np.stack(column, axis=1) for column in zip(*columns, strict=True))
+    names = looks[0] if looks else ()
+    return _Steps(
+        cells, wrong, trial, t, {n: np.stack([seen[n] for seen in looks], 1) for n in names}
     )
-    return _Steps(*(np.stack(column, axis=1) for column in zip(*columns, strict=True)), stacked)
 
 
 def _run_jax(policy: Policy, task: tasks.Task, start: Start, seed: int, look: Any) -> _Steps:
@@ -334,10 +335,11 @@ def _run_jax(policy: Policy, task: tasks.Task, start: Start, seed: int, look: An
     if look is not None:
         keys = jnp.concatenate([keys, seeding.key(seed, "watch", policy.name)[None]])
     found = _compiled_scan()(policy.act, look, env, memory, starts, params, keys)
-    *columns, looks = jax.tree.map(lambda array: np.asarray(array).swapaxes(0, 1), found)
-    if look is not None:
-        columns = [column[:, :-1] for column in columns]
-    return _Steps(*columns, looks)
+    cells, wrong, trial, t, looks = jax.tree.map(
+        lambda part: np.asarray(part).swapaxes(0, 1), found
+    )
+    taken = slice(len(start.rule) * task.horizon)
+    return _Steps(cells[:, taken], wrong[:, taken], trial[:, taken], t[:, taken], looks)
 
 
 @cache

@@ -1,18 +1,16 @@
-"""The `tape` command. Each subcommand imports only what it needs."""
+"""`tape show|exact|oracle`: the laws themselves, what is possible and what planning reaches."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from tapebench import __version__
+from tapebench.cli.console import check_target, ends, parse_rules, progress_bar, report
 
 
 @dataclass(frozen=True)
@@ -190,7 +188,7 @@ class Oracle:
     """Print one JSON document."""
 
     def run(self) -> None:
-        from tapebench import splits
+        from tapebench import splits, store
         from tapebench.references import oracle
         from tapebench.references.mpc import mpc
         from tapebench.task import make_task
@@ -228,7 +226,7 @@ class Oracle:
             runs = oracle.run_seeds(policy, task, self.episodes_per_rule, self.seeds, advance)
         if self.by_type:
             document = head | {"by_type": oracle.by_type(runs)}
-            write_text(self.export, json.dumps(document, indent=2) + "\n")
+            store.write_text(self.export, json.dumps(document, indent=2) + "\n")
             print(f"wrote {self.export}", file=sys.stderr)
             rows: list[tuple[str, ...]] = [
                 (kind, f"{row['success']:.3f}", f"{row['mean_return']:.2f}", str(row["episodes"]))
@@ -243,8 +241,8 @@ class Oracle:
                     side,
                     name,
                     f"{found['mean']:.3f}",
-                    _ends(found["seeds"]),
-                    _ends(found["rules_tapes"]),
+                    ends(found["seeds"]),
+                    ends(found["rules_tapes"]),
                 )
                 for side, summary in summaries.items()
                 for name, found in summary.items()
@@ -282,250 +280,3 @@ class Oracle:
         ]
         columns = ("objective", "plan", "candidates", "strict success", "final distance")
         report(head | {"sweep": found}, self.json, "Planner sensitivity", columns, rows)
-
-
-@dataclass(frozen=True)
-class SplitsList:
-    """List the shipped splits."""
-
-    def run(self) -> None:
-        from rich.console import Console
-        from rich.table import Table
-
-        from tapebench import splits
-
-        table = Table("split", "generator", "train", "held out", "stable/periodic/chaotic", "clean")
-        for name in splits.names():
-            audit = splits.audit(splits.load(name))
-            split, types = audit.split, audit.types["test"]
-            table.add_row(
-                name,
-                split.generator + ("" if split.seed is None else f", seed {split.seed}"),
-                str(len(split.train)),
-                str(len(split.test)),
-                "/".join(str(count) for count in types.values()),
-                "yes" if audit.is_clean else "no",
-            )
-        Console().print(table)
-
-
-@dataclass(frozen=True)
-class SplitsShow:
-    """Show the rules of a split."""
-
-    name: tyro.conf.Positional[str] = "fps30"
-    """A shipped split, or the path of a split file."""
-    json: bool = False
-    """Print one JSON document."""
-
-    def run(self) -> None:
-        from tapebench import splits
-
-        split = splits.load(self.name)
-        if self.json:
-            print(splits.dump(split), end="")
-            return
-        origin = split.generator + ("" if split.seed is None else f", seed {split.seed}")
-        print(f"{split.name} ({origin}), hash {split.hash}")
-        print(f"train ({len(split.train)}): {' '.join(map(str, split.train))}")
-        print(f"test ({len(split.test)}): {' '.join(map(str, split.test))}")
-
-
-@dataclass(frozen=True)
-class SplitsMake:
-    """Compute a split: a shipped one again, or a new one by --generator."""
-
-    name: tyro.conf.Positional[str]
-    """A shipped split's name, or a name for the new one."""
-    generator: str | None = None
-    """fps (farthest points in feature space), matched, or random."""
-    seed: int | None = None
-    """Seed of the choice. fps without one starts from the rule farthest from the mean."""
-    held_out: int | None = None
-    """Number of held-out rules; by default 30."""
-    out: Path | None = None
-    """Write to this file instead of standard output."""
-
-    def run(self) -> None:
-        from tapebench import splits
-
-        if self.out is not None:
-            check_target(self.out)
-        if self.generator is None:
-            if self.seed is not None or self.held_out is not None:
-                raise ValueError("--seed and --held-out need --generator: a shipped split is fixed")
-            split = splits.make(self.name)
-        elif self.name in splits.names():
-            raise ValueError(f"{self.name} is a shipped split: choose another name")
-        else:
-            held_out = splits.HELD_OUT if self.held_out is None else self.held_out
-            split = splits.generate(self.name, self.generator, self.seed, held_out)
-        if self.out is None:
-            print(splits.dump(split), end="")
-        else:
-            write_text(self.out, splits.dump(split))
-            print(f"wrote {self.out}", file=sys.stderr)
-
-
-@dataclass(frozen=True)
-class SplitsAudit:
-    """Check a split for leaks and for differences that are not about generalisation."""
-
-    name: tyro.conf.Positional[str] = "fps30"
-    """A shipped split, or the path of a split file."""
-    json: bool = False
-    """Print one JSON document."""
-
-    def run(self) -> None:
-        from rich.console import Console
-        from rich.markup import escape
-        from rich.table import Table
-
-        from tapebench import rules, splits
-
-        audit = splits.audit(splits.load(self.name))
-        if self.json:
-            print(json.dumps(audit.as_dict(), indent=2))
-            return
-        title = f"Audit of {escape(audit.split.name)}"
-        table = Table("", "train", "held out", title=title)
-        table.add_row("rules", str(len(audit.split.train)), str(len(audit.split.test)))
-        for name in rules.TYPES:
-            table.add_row(name, str(audit.types["train"][name]), str(audit.types["test"][name]))
-        for name, (train, test) in audit.difficulty.items():
-            table.add_row(f"mean {name}", f"{train:.4f}", f"{test:.4f}")
-        console = Console()
-        console.print(table)
-        pairs = " ".join(f"{a}|{b}" for a, b in audit.mirror_pairs_cut) or "none"
-        console.print(f"mirror pairs cut by the split ({len(audit.mirror_pairs_cut)}): {pairs}")
-        console.print(f"sides disjoint: {'yes' if audit.disjoint else 'no'}")
-        console.print(f"clean: {'yes' if audit.is_clean else 'no'}")
-
-
-@dataclass(frozen=True)
-class Splits:
-    """List, show, make and audit splits of the rules."""
-
-    command: tyro.conf.OmitSubcommandPrefixes[
-        Annotated[SplitsList, tyro.conf.subcommand("list")]
-        | Annotated[SplitsShow, tyro.conf.subcommand("show")]
-        | Annotated[SplitsMake, tyro.conf.subcommand("make")]
-        | Annotated[SplitsAudit, tyro.conf.subcommand("audit")]
-    ]
-
-    def run(self) -> None:
-        self.command.run()
-
-
-Command = (
-    Annotated[Exact, tyro.conf.subcommand("exact")]
-    | Annotated[Oracle, tyro.conf.subcommand("oracle")]
-    | Annotated[Show, tyro.conf.subcommand("show")]
-    | Annotated[Splits, tyro.conf.subcommand("splits")]
-)
-
-
-def report(
-    document: dict[str, Any],
-    as_json: bool,
-    title: str,
-    columns: Sequence[str],
-    rows: Sequence[Sequence[str]],
-) -> None:
-    """Print figures as one JSON document or as a table."""
-    from rich.console import Console
-    from rich.table import Table
-
-    if as_json:
-        print(json.dumps(document))
-        return
-    table = Table(*columns, title=title)
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
-
-
-def _ends(interval: Sequence[float]) -> str:
-    return f"[{interval[0]:.3f}, {interval[1]:.3f}]"
-
-
-def parse_rules(text: str) -> str | list[int]:
-    """`all`, `train` and `test` as they are; else rules separated by commas."""
-    if text in ("all", "train", "test"):
-        return text
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(
-            f"unknown rules {text!r}: use all, train, test, or rules like 0,30,110"
-        ) from None
-
-
-@contextmanager
-def progress_bar(title: str, total: int) -> Iterator[Callable[[Any], None]]:
-    """A bar with an estimate on standard error; yields what to call when one part is done."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
-        part = bar.add_task(title, total=total)
-        yield lambda _: bar.advance(part)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write aside, then rename: the file is either the old one or the whole new one."""
-    aside = path.with_name(path.name + ".partial")
-    try:
-        aside.write_text(text)
-        aside.replace(path)
-    except OSError as error:
-        aside.unlink(missing_ok=True)
-        raise ValueError(f"cannot write {path}: {error.strerror}") from None
-
-
-def check_target(path: Path) -> None:
-    """Refuse a place that cannot be written to before any work is done for it."""
-    if path.is_dir():
-        raise ValueError(f"cannot write {path}: it is a directory")
-    if not path.parent.is_dir():
-        raise ValueError(f"cannot write {path}: there is no directory {path.parent}")
-
-
-def main(argv: list[str] | None = None) -> None:
-    """Run the command line. Bad input ends in one line on standard error and exit code 2."""
-    argv = sys.argv[1:] if argv is None else argv
-    if argv == ["--version"]:
-        print(f"tapebench {__version__}")
-        return
-    command = tyro.cli(
-        Command,
-        prog="tape",
-        args=argv,
-        description="TAPE: does an agent generalise to laws it has never seen?",
-        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff),
-    )
-    try:
-        command.run()
-    except (ValueError, OverflowError) as error:
-        print(f"tape: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except MemoryError:
-        print("tape: not enough memory: choose a shorter tape or fewer rules", file=sys.stderr)
-        raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        print("tape: interrupted", file=sys.stderr)
-        raise SystemExit(130) from None
-    except BrokenPipeError:
-        sys.stderr.close()
-        raise SystemExit(141) from None
-    except OSError as error:
-        print(f"tape: {error.strerror}", file=sys.stderr)
-        raise SystemExit(2) from None

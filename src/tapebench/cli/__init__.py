@@ -1,0 +1,58 @@
+"""The `tape` command. Each subcommand imports only what it needs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import tyro
+
+from tapebench import __version__
+from tapebench.cli.exam import Compare, Evaluate, Verify
+from tapebench.cli.laws import Exact, Oracle, Show
+from tapebench.cli.results import Power, Query
+from tapebench.cli.splits import Splits
+
+Command = (
+    Annotated[Compare, tyro.conf.subcommand("compare")]
+    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Exact, tyro.conf.subcommand("exact")]
+    | Annotated[Oracle, tyro.conf.subcommand("oracle")]
+    | Annotated[Power, tyro.conf.subcommand("power")]
+    | Annotated[Query, tyro.conf.subcommand("query")]
+    | Annotated[Show, tyro.conf.subcommand("show")]
+    | Annotated[Splits, tyro.conf.subcommand("splits")]
+    | Annotated[Verify, tyro.conf.subcommand("verify")]
+)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command line. Bad input ends in one line on standard error and exit code 2."""
+    argv = sys.argv[1:] if argv is None else argv
+    if argv == ["--version"]:
+        print(f"tapebench {__version__}")
+        return
+    command = tyro.cli(
+        Command,
+        prog="tape",
+        args=argv,
+        description="TAPE: does an agent generalise to laws it has never seen?",
+        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff),
+    )
+    try:
+        command.run()
+    except (ValueError, OverflowError) as error:
+        print(f"tape: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except MemoryError:
+        print("tape: not enough memory: choose a shorter tape or fewer rules", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("tape: interrupted", file=sys.stderr)
+        raise SystemExit(130) from None
+    except BrokenPipeError:
+        sys.stderr.close()
+        raise SystemExit(141) from None
+    except OSError as error:
+        print(f"tape: {error.strerror}", file=sys.stderr)
+        raise SystemExit(2) from None

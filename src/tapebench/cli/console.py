@@ -1,0 +1,98 @@
+"""What the subcommands share: reading arguments, showing progress, printing results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+def report(
+    document: dict[str, Any],
+    as_json: bool,
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+) -> None:
+    """Print figures as one JSON document or as a table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    if as_json:
+        print(json.dumps(document))
+        return
+    table = Table(*columns, title=title)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def parse_rules(text: str) -> str | list[int]:
+    """`all`, `train` and `test` as they are; else rules separated by commas."""
+    if text in ("all", "train", "test"):
+        return text
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(
+            f"unknown rules {text!r}: use all, train, test, or rules like 0,30,110"
+        ) from None
+
+
+Show = Callable[[str, int, int], None]
+"""Told what is being done, how much of it is, and how much there is."""
+
+
+@contextmanager
+def progress() -> Iterator[Show]:
+    """A bar with an estimate for each stage of the work, on standard error if it is a terminal."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    console = Console(stderr=True)
+    with Progress(
+        *columns,
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bars:
+        stages: dict[str, Any] = {}
+
+        def show(what: str, done: int, total: int) -> None:
+            if what not in stages:
+                stages[what] = bars.add_task(what, total=total)
+            bars.update(stages[what], completed=done, total=total)
+
+        yield show
+
+
+@contextmanager
+def progress_bar(title: str, total: int) -> Iterator[Callable[[Any], None]]:
+    """`progress` for work of one stage; yields what to call when one part is done."""
+    with progress() as show:
+        show(title, 0, total)
+        done = iter(range(1, total + 1))
+        yield lambda _: show(title, next(done), total)
+
+
+def ends(interval: Sequence[float]) -> str:
+    """An interval as text."""
+    return f"[{interval[0]:.3f}, {interval[1]:.3f}]"
+
+
+def check_target(path: Path) -> None:
+    """Refuse a place that cannot be written to before any work is done for it."""
+    if path.is_dir():
+        raise ValueError(f"cannot write {path}: it is a directory")
+    if not path.parent.is_dir():
+        raise ValueError(f"cannot write {path}: there is no directory {path.parent}")

@@ -1,0 +1,292 @@
+"""`tape evaluate|compare|verify`: sit an exam, compare two that did, replay a result."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from tapebench.cli.console import check_target, ends, parse_rules, progress
+
+
+@dataclass(frozen=True)
+class ExamOptions:
+    """What is asked."""
+
+    split: str = "fps30"
+    """Split whose two sides are asked about."""
+    exam: str = "standard"
+    """standard, or fresh:SALT for another exam of the same kind."""
+    episodes: int = 20
+    """Start tapes for every rule."""
+    trials: int = 1
+    """Times in a row that the same rule is met with memory kept."""
+    rules: str = "all"
+    """all, train, test, or rules like 0,30,110."""
+    length: int = 32
+    """Cells on the ring."""
+    horizon: int | None = None
+    """Steps at most; by default as many as there are cells."""
+    goal: str = "zeros"
+    """zeros, random, or the cells of a tape like 0110..."""
+    observe_goal: bool = False
+    """Show the goal's cells after t/H."""
+    noise: float = 0.0
+    """Probability that a cell flips after each update."""
+    mask: str = ""
+    """Cells hidden from the observation, like 0,4."""
+
+    def make(self) -> Any:
+        from tapebench.exam import make_exam
+
+        try:
+            mask = [int(cell) for cell in self.mask.split(",")] if self.mask else None
+        except ValueError:
+            raise ValueError(f"unknown mask {self.mask!r}: name cells like 0,4") from None
+        return make_exam(
+            split=self.split,
+            exam=self.exam,
+            episodes=self.episodes,
+            trials=self.trials,
+            rules=None if self.rules == "all" else parse_rules(self.rules),
+            length=self.length,
+            horizon=self.length if self.horizon is None else self.horizon,
+            goal=self.goal,
+            observe_goal=self.observe_goal,
+            noise=self.noise,
+            mask=mask,
+        )
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Have a policy sit the exam, and read its score beside trivial lines, planner and ceiling."""
+
+    policy: tyro.conf.Positional[str]
+    """A name (random, flip-ones, greedy, mpc, beam, optimal, bayes, bayes-train, belief-planner,
+    belief-planner-train), or package.module:factory for an agent of yours."""
+    asked: tyro.conf.OmitArgPrefixes[ExamOptions] = field(default_factory=ExamOptions)
+    seeds: int = 1
+    """Repeat with so many seeds of the policy's own draws."""
+    subprocess: bool = False
+    """Run package.module:factory in a process of its own."""
+    deadline: float = 60.0
+    """Seconds for one call of an agent in its own process."""
+    bundle: Path | None = None
+    """Write every action to this file, for others to verify."""
+    out: Path | None = None
+    """Write one row per episode to this Parquet file."""
+    json: bool = False
+    """Print one JSON document."""
+
+    def run(self) -> None:
+        from tapebench import protocol, store
+
+        for target in (self.bundle, self.out):
+            if target is not None:
+                check_target(target)
+        if self.bundle is not None and self.seeds > 1:
+            raise ValueError("a bundle holds one run: leave --seeds out, or --bundle")
+        exam = self.asked.make()
+        try:
+            with progress() as show:
+                outcome = protocol.evaluate(
+                    self.policy,
+                    exam,
+                    seeds=self.seeds,
+                    subprocess=self.subprocess,
+                    deadline=self.deadline,
+                    progress=show,
+                )
+                document = outcome.score
+        except protocol.UnfinishedError as failure:
+            if failure.done is None:
+                raise ValueError(f"{failure} (no episode was finished)") from None
+            kept = self.out or Path("unfinished.parquet")
+            table = failure.done.rows()
+            store.write_table(kept, table)
+            count = len(table["success"])
+            raise ValueError(f"{failure} ({count} finished episodes are kept in {kept})") from None
+        if self.bundle is not None:
+            outcome.write_bundle(self.bundle)
+            print(f"wrote {self.bundle}", file=sys.stderr)
+        if self.out is not None:
+            store.write_table(self.out, outcome.rows())
+            print(f"wrote {self.out}", file=sys.stderr)
+        if self.json:
+            print(json.dumps(document))
+        else:
+            print_score(document)
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Have two policies sit the same exam: where do they differ, and by how much?"""
+
+    a: tyro.conf.Positional[str]
+    """A policy as for tape evaluate, or the file of a bundle."""
+    b: tyro.conf.Positional[str]
+    """Another."""
+    asked: tyro.conf.OmitArgPrefixes[ExamOptions] = field(default_factory=ExamOptions)
+    seeds: int = 1
+    """Repeat with so many seeds of the policies' own draws."""
+    json: bool = False
+    """Print one JSON document."""
+
+    def run(self) -> None:
+        from tapebench import protocol
+
+        exam = self.asked.make()
+        with progress() as show:
+            sides = [
+                protocol.sit_or_read(who, exam, seeds=self.seeds, progress=show)
+                for who in (self.a, self.b)
+            ]
+        document = protocol.compare(*sides)
+        if self.json:
+            print(json.dumps(document))
+        else:
+            print_comparison(document)
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Replay every action of a result bundle: does it prove what it claims?
+
+    Replaying proves outcomes. That the agent did not know the rule it cannot prove.
+    """
+
+    bundle: tyro.conf.Positional[Path]
+    """The file."""
+    json: bool = False
+    """Print one JSON document."""
+
+    def run(self) -> None:
+        from tapebench import bundle
+
+        found = bundle.verify(self.bundle)
+        success = found.episodes.success
+        document = {
+            "verified": True,
+            "policy": found.about["policy"],
+            "sees_rule": found.about["sees_rule"],
+            "split": found.exam.split,
+            "exam": found.exam.name,
+            "exam_hash": found.exam.hash,
+            "episodes": int(success.size),
+            "success": {
+                subset: float(success[rows].mean())
+                for subset in ("id", "ood")
+                if len(rows := found.exam.rows(subset))
+            },
+        }
+        if self.json:
+            print(json.dumps(document))
+            return
+        shown = ", ".join(
+            f"{name.upper()} {mean:.4f}" for name, mean in document["success"].items()
+        )
+        sight = "sees the rule" if document["sees_rule"] else "declared blind to the rule"
+        print(
+            f"verified: {success.size} episodes of {document['policy']} ({sight}) on the "
+            f"{found.exam.name} exam of {found.exam.split}; success {shown}"
+        )
+
+
+def print_score(document: dict[str, Any]) -> None:
+    """The score as tables: the policy beside its lines, then by type, then by trial."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    title = (
+        f"Strict success on {document['split']}, L = {document['length']}, "
+        f"H = {document['horizon']}, {document['exam']} exam"
+    )
+    table = Table("policy", "", "ID", "OOD", "drop", title=title)
+    subsets = [name for name in ("id", "ood") if document[name]]
+    both = len(subsets) == 2
+
+    def add(label: str, note: str, values: Sequence[Any], digits: int = 3) -> None:
+        id_value, ood_value = values
+        drop = f"{id_value - ood_value:+.{digits}f}" if None not in values else ""
+        shown = ["" if value is None else f"{value:.{digits}f}" for value in values]
+        table.add_row(label, note, *shown, drop)
+
+    def of(key: str) -> list[Any]:
+        return [document[name][key] if document[name] else None for name in ("id", "ood")]
+
+    table.add_row(
+        document["policy"],
+        f"95% over {document['interval_over']}",
+        *(
+            f"{document[name]['success']:.3f} {ends(document[name]['interval'])}"
+            if document[name]
+            else ""
+            for name in ("id", "ood")
+        ),
+        f"{document['drop']:+.3f} {ends(document['drop_interval'])}" if both else "",
+    )
+    for name, line in document["lines"].items():
+        note = {"mpc": "planner, true rule", "greedy": "true rule"}.get(name, "learns nothing")
+        add(name, note, [line.get("id"), line.get("ood")])
+    add("exact ceiling", "best possible", of("ceiling"))
+    table.add_section()
+    table.add_row(f"more of {document['policy']}")
+    add("", "ON: % of mpc", of("on"), digits=1)
+    add("", "share of the ceiling", of("normalised"))
+    add("", "on solvable rules", of("success_on_solvable"))
+    add("", "macro over types", of("macro_success"))
+    for tolerance in next(document[name] for name in subsets)["soft_success"]:
+        soft = [value and value[tolerance] for value in of("soft_success")]
+        add("", f"within {float(tolerance):.2g} of goal", soft)
+    add("", "final distance", of("final_distance"))
+    add("", "AUC distance", of("auc_distance"))
+    add("", "return", of("return"), digits=2)
+    console.print(table)
+    if document.get("drop_composition") is not None:
+        console.print(
+            f"of the drop {document['drop']:+.3f}, {document['drop_composition']:+.3f} comes from "
+            f"which rules are held out and {document['drop_rest']:+.3f} is left for generalisation"
+        )
+    kinds = Table("type", "subset", "rules", "success", "ceiling", "return", title="By type")
+    for kind, sides in document["by_type"].items():
+        for name, row in sides.items():
+            ceiling = "" if row["ceiling"] is None else f"{row['ceiling']:.3f}"
+            success = f"{row['success']:.3f} {ends(row['interval'])}"
+            kinds.add_row(
+                kind, name.upper(), str(row["rules"]), success, ceiling, f"{row['return']:.2f}"
+            )
+    console.print(kinds)
+    if "by_trial" in document:
+        trials = Table("trial", *(name.upper() for name in subsets), title="By trial")
+        for number, row in enumerate(document["by_trial"], 1):
+            trials.add_row(str(number), *(f"{row[name]:.3f}" for name in subsets))
+        console.print(trials)
+
+
+def print_comparison(document: dict[str, Any]) -> None:
+    """The comparison as a table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    a, b = document["a"], document["b"]
+    table = Table("", "A", "B", "A - B", "95%", "rules won : lost", title=f"A = {a}, B = {b}")
+    for subset in ("id", "ood"):
+        if row := document[subset]:
+            table.add_row(
+                subset.upper(),
+                f"{row['a']:.3f}",
+                f"{row['b']:.3f}",
+                f"{row['difference']:+.3f}",
+                ends(row["interval"]),
+                f"{row['rules_won']} : {row['rules_lost']}",
+            )
+    console = Console()
+    console.print(table)
+    console.print(f"interval over {document['interval_over']}, paired on the same exam")

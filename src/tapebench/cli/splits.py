@@ -1,0 +1,146 @@
+"""`tape splits list|show|make|audit`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from tapebench.cli.console import check_target
+
+
+@dataclass(frozen=True)
+class SplitsList:
+    """List the shipped splits."""
+
+    def run(self) -> None:
+        from rich.console import Console
+        from rich.table import Table
+
+        from tapebench import splits
+
+        table = Table("split", "generator", "train", "held out", "stable/periodic/chaotic", "clean")
+        for name in splits.names():
+            audit = splits.audit(splits.load(name))
+            split, types = audit.split, audit.types["test"]
+            table.add_row(
+                name,
+                split.generator + ("" if split.seed is None else f", seed {split.seed}"),
+                str(len(split.train)),
+                str(len(split.test)),
+                "/".join(str(count) for count in types.values()),
+                "yes" if audit.is_clean else "no",
+            )
+        Console().print(table)
+
+
+@dataclass(frozen=True)
+class SplitsShow:
+    """Show the rules of a split."""
+
+    name: tyro.conf.Positional[str] = "fps30"
+    """A shipped split, or the path of a split file."""
+    json: bool = False
+    """Print one JSON document."""
+
+    def run(self) -> None:
+        from tapebench import splits
+
+        split = splits.load(self.name)
+        if self.json:
+            print(splits.dump(split), end="")
+            return
+        origin = split.generator + ("" if split.seed is None else f", seed {split.seed}")
+        print(f"{split.name} ({origin}), hash {split.hash}")
+        print(f"train ({len(split.train)}): {' '.join(map(str, split.train))}")
+        print(f"test ({len(split.test)}): {' '.join(map(str, split.test))}")
+
+
+@dataclass(frozen=True)
+class SplitsMake:
+    """Compute a split: a shipped one again, or a new one by --generator."""
+
+    name: tyro.conf.Positional[str]
+    """A shipped split's name, or a name for the new one."""
+    generator: str | None = None
+    """fps (farthest points in feature space), matched, or random."""
+    seed: int | None = None
+    """Seed of the choice. fps without one starts from the rule farthest from the mean."""
+    held_out: int | None = None
+    """Number of held-out rules; by default 30."""
+    out: Path | None = None
+    """Write to this file instead of standard output."""
+
+    def run(self) -> None:
+        from tapebench import splits, store
+
+        if self.out is not None:
+            check_target(self.out)
+        if self.generator is None:
+            if self.seed is not None or self.held_out is not None:
+                raise ValueError("--seed and --held-out need --generator: a shipped split is fixed")
+            split = splits.make(self.name)
+        elif self.name in splits.names():
+            raise ValueError(f"{self.name} is a shipped split: choose another name")
+        else:
+            held_out = splits.HELD_OUT if self.held_out is None else self.held_out
+            split = splits.generate(self.name, self.generator, self.seed, held_out)
+        if self.out is None:
+            print(splits.dump(split), end="")
+        else:
+            store.write_text(self.out, splits.dump(split))
+            print(f"wrote {self.out}", file=sys.stderr)
+
+
+@dataclass(frozen=True)
+class SplitsAudit:
+    """Check a split for leaks and for differences that are not about generalisation."""
+
+    name: tyro.conf.Positional[str] = "fps30"
+    """A shipped split, or the path of a split file."""
+    json: bool = False
+    """Print one JSON document."""
+
+    def run(self) -> None:
+        from rich.console import Console
+        from rich.markup import escape
+        from rich.table import Table
+
+        from tapebench import rules, splits
+
+        audit = splits.audit(splits.load(self.name))
+        if self.json:
+            print(json.dumps(audit.as_dict(), indent=2))
+            return
+        title = f"Audit of {escape(audit.split.name)}"
+        table = Table("", "train", "held out", title=title)
+        table.add_row("rules", str(len(audit.split.train)), str(len(audit.split.test)))
+        for name in rules.TYPES:
+            table.add_row(name, str(audit.types["train"][name]), str(audit.types["test"][name]))
+        for name, (train, test) in audit.difficulty.items():
+            table.add_row(f"mean {name}", f"{train:.4f}", f"{test:.4f}")
+        console = Console()
+        console.print(table)
+        pairs = " ".join(f"{a}|{b}" for a, b in audit.mirror_pairs_cut) or "none"
+        console.print(f"mirror pairs cut by the split ({len(audit.mirror_pairs_cut)}): {pairs}")
+        console.print(f"sides disjoint: {'yes' if audit.disjoint else 'no'}")
+        console.print(f"clean: {'yes' if audit.is_clean else 'no'}")
+
+
+@dataclass(frozen=True)
+class Splits:
+    """List, show, make and audit splits of the rules."""
+
+    command: tyro.conf.OmitSubcommandPrefixes[
+        Annotated[SplitsList, tyro.conf.subcommand("list")]
+        | Annotated[SplitsShow, tyro.conf.subcommand("show")]
+        | Annotated[SplitsMake, tyro.conf.subcommand("make")]
+        | Annotated[SplitsAudit, tyro.conf.subcommand("audit")]
+    ]
+
+    def run(self) -> None:
+        self.command.run()

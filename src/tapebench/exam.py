@@ -1,0 +1,254 @@
+"""What everybody is asked: an exam as a value with an identity, and its exact answers.
+
+An exam is a split, a task, a number of start tapes and, for a fresh one, a salt. Everything that
+two results must share to be compared is in its `identity`; `hash` is that in a few letters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tapebench import dynamics, exact, rules, seeding, splits
+from tapebench.task import Task, make_task
+
+STANDARD = "standard"
+EPISODES = 20
+"""Start tapes for every rule."""
+
+MAX_EPISODES = 100_000
+"""Episodes of one exam, all rules and trials together, that a result may hold."""
+
+SUBSETS = ("id", "ood")
+
+COMPUTED_LENGTH = 20
+"""Longest tape whose exact answers are searched for on the spot: some seconds for all rules."""
+
+IMPOSSIBLE, UNKNOWN = -1, -2
+"""In `Exam.optimal_steps`: proved that there is no way; not known."""
+
+
+@dataclass(frozen=True)
+class Exam:
+    """Rules, start tapes and what is asked of the agent. Get one from `make_exam`."""
+
+    split: str
+    """Name of the split that the two sides come from."""
+    train: tuple[int, ...]
+    """The rules asked about that agents may train on."""
+    test: tuple[int, ...]
+    """The rules asked about that are held out."""
+    task: Task
+    """Its rules are all of these, ascending."""
+    episodes: int = EPISODES
+    salt: str = ""
+    """Empty for the standard exam."""
+    trials: int = 1
+
+    @property
+    def name(self) -> str:
+        """`standard`, or `fresh:SALT`."""
+        return f"fresh:{self.salt}" if self.salt else STANDARD
+
+    @cached_property
+    def rules(self) -> np.ndarray:
+        """int `[R]`."""
+        return np.array(self.task.rules)
+
+    @cached_property
+    def subsets(self) -> np.ndarray:
+        """`id` for rules of the training side, `ood` for those held out, `[R]`."""
+        return np.where(np.isin(self.rules, self.train), "id", "ood")
+
+    @cached_property
+    def types(self) -> np.ndarray:
+        """Operational type of each rule, `[R]`."""
+        table = rules.table()
+        return np.array([table[rule].type for rule in self.rules])
+
+    def rows(self, subset: str) -> np.ndarray:
+        """Positions of a subset's rules."""
+        return np.flatnonzero(self.subsets == subset)
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """All that must agree for two results to be results of the same exam."""
+        task = self.task
+        return {
+            "exam": self.name,
+            "version": seeding.EXAM_VERSION,
+            "split": self.split,
+            "train": list(self.train),
+            "test": list(self.test),
+            "length": task.length,
+            "horizon": task.horizon,
+            "episodes": self.episodes,
+            "trials": self.trials,
+            "goal": "random" if task.goal is None else f"{task.goal:0{task.length}b}"[::-1],
+            "observe_goal": task.observe_goal,
+            "noise": task.noise,
+            "mask": [cell for cell in range(task.length) if task.hidden >> cell & 1],
+            "reward": task.reward,
+            "success_bonus": task.success_bonus,
+        }
+
+    @cached_property
+    def hash(self) -> str:
+        """The identity in 16 letters."""
+        text = json.dumps(self.identity, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def only(self, members: Sequence[int]) -> Exam:
+        """The part of this exam that asks about these rules."""
+        kept = tuple(rule for rule in self.task.rules if rule in set(members))
+        return replace(
+            self,
+            train=tuple(rule for rule in self.train if rule in kept),
+            test=tuple(rule for rule in self.test if rule in kept),
+            task=replace(self.task, rules=kept),
+        )
+
+    @property
+    def num_columns(self) -> int:
+        """Episodes per rule, of all trials together."""
+        return self.episodes * self.trials
+
+    def tapes(self) -> np.ndarray:
+        """The start tapes of a fixed goal, uint32 `[E, W]`."""
+        goals = np.tile(
+            dynamics.to_words(self.task.goal or 0, self.task.length), (self.num_columns, 1)
+        )
+        return seeding.exam_tapes(self.task.length, self.num_columns, goals=goals, salt=self.salt)
+
+    def optimal_steps(self, progress: Callable[[int], Any] = lambda rule: None) -> np.ndarray:
+        """Fewest steps from each start tape under each rule, int16 `[R, E]`.
+
+        `IMPOSSIBLE` where no policy can succeed, `UNKNOWN` where that is not known: under noise,
+        for random goals, and on tapes that are neither shipped nor short enough to search.
+        """
+        task, shape = self.task, (len(self.rules), self.num_columns)
+        found = np.full(shape, UNKNOWN, np.int16)
+        if task.noise or task.goal is None:
+            return found
+        if task.length <= COMPUTED_LENGTH:
+            tapes = self.tapes()[:, 0]
+            for row, rule in enumerate(self.rules):
+                steps = exact.steps_to_goal(int(rule), task.length, task.horizon, task.goal)[tapes]
+                found[row] = np.where(steps == exact.UNREACHED, IMPOSSIBLE, steps)
+                progress(int(rule))
+        elif task.length == exact.MAX_LENGTH and task.goal == 0 and not self.salt:
+            self._look_up(found)
+        return found
+
+    def _look_up(self, found: np.ndarray) -> None:
+        """Fill in what is shipped of the standard exam at 32 cells."""
+        answers = exact.exam_answers()
+        for row, rule in enumerate(self.rules):
+            answer = answers.get(int(rule))
+            if answer is None or answer["exam_version"] != seeding.EXAM_VERSION:
+                continue
+            is_settled = exact.is_settled(answer, self.task.horizon)
+            for column, steps in enumerate(answer["exam_steps"][: self.num_columns]):
+                if steps is not None:
+                    found[row, column] = steps if steps <= self.task.horizon else IMPOSSIBLE
+                elif is_settled:
+                    found[row, column] = IMPOSSIBLE
+
+    def ceilings(self, optimal_steps: np.ndarray) -> np.ndarray:
+        """The best success possible under each rule, `[R]`; nan where it is not known.
+
+        Of the exam's own tapes where all are settled, else of all tapes where that is shipped.
+        """
+        of_exam = (optimal_steps >= 0).mean(axis=1)
+        ceilings = np.where((optimal_steps == UNKNOWN).any(axis=1), np.nan, of_exam)
+        task = self.task
+        if task.goal == 0 and not task.noise and np.isnan(ceilings).any():
+            try:
+                shipped = exact.shipped_ceilings(task.length, task.horizon)
+            except ValueError:
+                return ceilings
+            for row in np.flatnonzero(np.isnan(ceilings)):
+                if found := shipped.get(int(self.rules[row])):
+                    ceilings[row] = found.solvable_excluding_goal
+        return ceilings
+
+
+def make_exam(
+    *,
+    split: str | Path | splits.Split = "fps30",
+    exam: str = STANDARD,
+    episodes: int = EPISODES,
+    trials: int = 1,
+    rules: Any = None,
+    **options: Any,
+) -> Exam:
+    """An exam on both sides of a split, or on those of its `rules` that are named.
+
+    `exam` is `standard` or `fresh:SALT`; `options` are those of `make_task`.
+    """
+    for name, count in (("episodes", episodes), ("trials", trials)):
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise ValueError(f"{name} must be a positive integer, not {count!r}")
+    chosen = splits.load(split)
+    asked = {*chosen.train, *chosen.test} if rules is None else set(splits.select(chosen, rules))
+    strangers = sorted(asked - {*chosen.train, *chosen.test})
+    if strangers:
+        raise ValueError(f"rule {strangers[0]} is on neither side of {chosen.name}")
+    members = sorted(asked)
+    if len(members) * episodes * trials > MAX_EPISODES:
+        raise ValueError(
+            f"{len(members)} rules × {episodes} episodes × {trials} trials are more than "
+            f"{MAX_EPISODES}: ask for fewer"
+        )
+    task = make_task(split=chosen, rules=members, **options)
+    train, test = (
+        tuple(rule for rule in members if rule in side) for side in (chosen.train, chosen.test)
+    )
+    return Exam(chosen.name, train, test, task, episodes, parse_exam(exam), trials)
+
+
+def parse_exam(text: str) -> str:
+    """The salt of `standard` or `fresh:SALT`."""
+    if text == STANDARD:
+        return ""
+    kind, _, salt = text.partition(":")
+    if kind != "fresh" or not salt or not salt.isprintable() or len(salt) > 100:
+        raise ValueError(f"unknown exam {text!r}: use standard, or fresh:SALT with a salt of yours")
+    return salt
+
+
+def from_identity(identity: Any) -> Exam:
+    """The exam that an identity stands for. It may come from others: everything is checked."""
+    if not isinstance(identity, dict):
+        raise ValueError("the exam is not described")
+    if (version := identity.get("version")) != seeding.EXAM_VERSION:
+        raise ValueError(
+            f"it is of exam version {version!r}, and this is version {seeding.EXAM_VERSION}"
+        )
+    given = {key: value for key, value in identity.items() if key != "version"}
+    try:
+        name, train, test = given.pop("split"), given.pop("train"), given.pop("test")
+        # A side that was not asked about is filled up with what the other leaves.
+        rest = set(range(dynamics.NUM_RULES))
+        split = splits.Split(
+            name, tuple(train or rest - set(test)), tuple(test or rest - set(train))
+        )
+        found = make_exam(
+            split=split, rules=[*train, *test], mask=given.pop("mask") or None, **given
+        )
+    except (AttributeError, KeyError, TypeError, OverflowError) as error:
+        raise ValueError(f"the exam's description is malformed ({error})") from None
+    if found.identity != identity:
+        raise ValueError("the exam's description is malformed")
+    if name in splits.names():
+        known = splits.load(name)
+        if not set(train) <= set(known.train) or not set(test) <= set(known.test):
+            raise ValueError(f"its rules are not on the sides that the split {name} has them on")
+    return found

@@ -1,0 +1,477 @@
+"""How a number is made: who sits which exam, and the tracks that fix budgets in advance.
+
+`evaluate` takes a policy, an agent object, or the name of either, through the one evaluator to an
+`Outcome`, which knows its score, its tables and its bundle.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import cache, cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tapebench import bundle, guest, references, rules, score, seeding, splits, stats, store
+from tapebench.exam import SUBSETS, Exam, from_identity, make_exam
+from tapebench.guest import AgentError
+from tapebench.policy import Policy
+from tapebench.rollout import Episodes, join, rollout
+
+BATCH_RULES = 16
+"""Rules that a policy outside JAX sits at a time. What is finished survives a failure after it."""
+
+
+Progress = Callable[[str, int, int], Any]
+"""Told what is being done, how much of it is, and how much there is."""
+
+
+def _quietly(what: str, done: int, total: int) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A policy's episodes on an exam, and what they are read against."""
+
+    policy: str
+    sees_rule: bool
+    exam: Exam
+    runs: tuple[Episodes, ...]
+    """One for each seed."""
+    seconds: float
+    progress: Progress = field(default=_quietly, repr=False, compare=False)
+    """Told how far the two below are, which are found out when first asked for."""
+
+    @cached_property
+    def optimal_steps(self) -> np.ndarray:
+        """The exact answers, see `Exam.optimal_steps`."""
+        return self.exam.optimal_steps(self._counter("exact answers", len(self.exam.rules)))
+
+    @cached_property
+    def lines(self) -> dict[str, score.Line]:
+        """What the reference lines reach on this exam."""
+        return score.lines(self.exam, self._counter("reference lines", len(score.LINES)))
+
+    def _counter(self, what: str, total: int) -> Callable[[Any], None]:
+        done = iter(range(1, total + 1))
+        return lambda _: self.progress(what, next(done), total)
+
+    @cached_property
+    def score(self) -> dict[str, Any]:
+        """The result as one document, see `tapebench.score.score`."""
+        document = score.score(
+            self.runs,
+            self.exam,
+            self.optimal_steps,
+            self.lines,
+            policy=self.policy,
+            sees_rule=self.sees_rule,
+        )
+        return document | {"seconds": round(self.seconds, 3)}
+
+    def rows(self) -> dict[str, np.ndarray]:
+        """One row per episode, of all seeds."""
+        tables = [
+            score.rows(
+                run,
+                self.exam,
+                self.optimal_steps,
+                experiment="evaluate",
+                agent=self.policy,
+                seed=seed,
+            )
+            for seed, run in enumerate(self.runs)
+        ]
+        return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+
+    def write_bundle(self, path: Path) -> None:
+        """The first seed's actions as a bundle."""
+        about = {
+            "policy": self.policy,
+            "sees_rule": self.sees_rule,
+            "provenance": store.provenance(self.seconds),
+        }
+        bundle.write(path, self.runs[0], self.exam, about)
+
+
+class UnfinishedError(AgentError):
+    """An agent failed on the way; `done` is its outcome on the rules it had finished, if any."""
+
+    def __init__(self, message: str, done: Outcome | None) -> None:
+        super().__init__(message)
+        self.done = done
+
+
+def evaluate(
+    who: Any,
+    exam: Exam | None = None,
+    *,
+    name: str | None = None,
+    seeds: int = 1,
+    subprocess: bool = False,
+    deadline: float = guest.DEADLINE,
+    progress: Progress = _quietly,
+    **options: Any,
+) -> Outcome:
+    """Have `who` sit an exam (or the one that `options` of `make_exam` describe).
+
+    `who` is a `Policy`, an object with `reset(num_envs)` and `act(obs)`, the name of a policy that
+    needs no training, or `package.module:factory`. `seeds` repeats it with other draws of its own.
+    An agent that fails raises `UnfinishedError`, which holds what was done.
+    """
+    if exam is not None and options:
+        raise ValueError(f"give an exam or its options, not both: {', '.join(options)}")
+    exam = make_exam(**options) if exam is None else exam
+    if seeds < 1:
+        raise ValueError(f"seeds must be at least 1, not {seeds}")
+    began = time.monotonic()
+    runs: list[Episodes] = []
+    with _as_policy(who, exam, name, subprocess, deadline) as policy:
+
+        def outcome(exam: Exam, runs: Sequence[Episodes]) -> Outcome:
+            spent = time.monotonic() - began
+            return Outcome(policy.name, policy.sees_rule, exam, tuple(runs), spent, progress)
+
+        for seed in range(seeds):
+            note = "sitting the exam" + (f", seed {seed}" if seeds > 1 else "")
+            parts: list[Episodes] = []
+            try:
+                for part in _sit(policy, exam, seed):
+                    parts.append(part)
+                    progress(note, sum(len(part.rules) for part in parts), len(exam.rules))
+            except AgentError as error:
+                done = None
+                if runs:
+                    done = outcome(exam, runs)
+                elif parts:
+                    sat = [rule for part in parts for rule in part.rules]
+                    done = outcome(exam.only(sat), [join(parts)])
+                raise UnfinishedError(str(error), done) from error
+            runs.append(join(parts))
+        return outcome(exam, runs)
+
+
+def _sit(policy: Policy, exam: Exam, seed: int) -> Iterator[Episodes]:
+    """One run through the exam in parts: JAX policies at once, others some rules at a time."""
+    members = exam.task.rules
+    batch = len(members) if policy.backend == "jax" else BATCH_RULES
+    for first in range(0, len(members), batch):
+        yield rollout(
+            policy,
+            exam.task,
+            list(members[first : first + batch]),
+            exam.episodes,
+            seed=seed,
+            salt=exam.salt,
+            trials=exam.trials,
+        )
+
+
+@contextmanager
+def _as_policy(
+    who: Any, exam: Exam, name: str | None, subprocess: bool, deadline: float
+) -> Iterator[Policy]:
+    length = exam.task.length
+    if isinstance(who, Policy):
+        yield who
+    elif not isinstance(who, str):
+        yield guest.in_process(who, name or type(who).__name__, length)
+    elif ":" in who and subprocess:
+        with guest.in_subprocess(who, name or who, length, deadline) as policy:
+            yield policy
+    elif ":" in who:
+        yield guest.in_process(guest.make_agent(who), name or who, length)
+    else:
+        yield references.make(who, exam.task, _split_of(exam))
+
+
+def _split_of(exam: Exam) -> splits.Split:
+    """The sides of the exam as a split, for policies that are told which rules are trained on."""
+    if exam.split in splits.names():
+        return splits.load(exam.split)
+    return splits.Split(exam.split, exam.train, exam.test)
+
+
+@dataclass(frozen=True)
+class Sat:
+    """Successes on an exam, wherever they come from: all that a comparison needs."""
+
+    name: str
+    exam: Exam
+    success: np.ndarray
+    """`[S, R, E]`: seeds, rules, episodes."""
+
+
+def sit_or_read(who: str, exam: Exam, **given: Any) -> Sat:
+    """Successes of a policy that sits `exam` now, or those in a bundle or in stored runs."""
+    path = Path(who)
+    if path.is_dir():
+        return _read_runs(path)
+    if path.is_file():
+        found = bundle.verify(path)
+        return Sat(found.about["policy"], found.exam, found.episodes.success[None].astype(float))
+    outcome = evaluate(who, exam, **given)
+    return Sat(who, exam, np.array([run.success for run in outcome.runs], float))
+
+
+def _read_runs(path: Path) -> Sat:
+    """The seeds of one agent under a directory, averaged over the checkpoints that count."""
+    stored = store.load(path)
+    specs = [store.read_json(run / "spec.json") for run in stored.paths]
+    if not specs:
+        raise ValueError(f"there are no finished runs in {path}")
+    if len({json.dumps(spec.get("exam")) for spec in specs}) > 1:
+        raise ValueError(f"the runs in {path} sat different exams: name a directory further down")
+    if len({spec["id"].rsplit("/", 1)[0] for spec in specs}) > 1:
+        raise ValueError(f"{path} holds several agents: name a directory further down")
+    exam = from_identity(specs[0].get("exam"))
+    means = stored.columns(
+        "select seed, rule, trial, episode, avg(success::int) as success from eval "
+        "group by all order by seed, rule, trial, episode"
+    )["success"]
+    shape = (len(specs), len(exam.rules), exam.num_columns)
+    if means.size != np.prod(shape):
+        raise ValueError(f"the runs in {path} hold {means.size} episodes instead of {shape}")
+    return Sat(specs[0]["id"].split("/")[1], exam, means.reshape(shape))
+
+
+def compare(a: Sat, b: Sat) -> dict[str, Any]:
+    """How two differ on the same exam, subset by subset, with paired intervals."""
+    if a.exam.hash != b.exam.hash:
+        differing = [
+            key for key in a.exam.identity if a.exam.identity[key] != b.exam.identity.get(key)
+        ]
+        raise ValueError(f"{a.name} and {b.name} sat different exams: {', '.join(differing)}")
+    over_seeds = len(a.success) > 1 and len(b.success) > 1
+    document: dict[str, Any] = {
+        "a": a.name,
+        "b": b.name,
+        "split": a.exam.split,
+        "exam": a.exam.name,
+        "interval_over": "seeds" if over_seeds else "rules and tapes",
+    }
+    for subset in SUBSETS:
+        at = a.exam.rows(subset)
+        if not len(at):
+            document[subset] = None
+            continue
+        ours, theirs = a.success[:, at], b.success[:, at]
+        rng = seeding.generator(0, "compare", subset)
+        row: dict[str, Any] = {"a": float(ours.mean()), "b": float(theirs.mean())}
+        if over_seeds:
+            by_seed = ours.mean(axis=2), theirs.mean(axis=2)
+            tested = stats.welch(*by_seed)
+            is_paired = len(ours) == len(theirs)
+            interval = stats.paired_interval(*by_seed, rng) if is_paired else tested.difference
+            row["p"] = tested.p
+            row["improvement"] = stats.probability_of_improvement(*by_seed, rng).mean
+        else:
+            interval = stats.rule_tape_bootstrap(ours.mean(axis=0) - theirs.mean(axis=0), rng)
+        row |= {"difference": interval.mean, "interval": [interval.low, interval.high]}
+        by_rule = ours.mean(axis=(0, 2)) - theirs.mean(axis=(0, 2))
+        row |= {"rules_won": int((by_rule > 0).sum()), "rules_lost": int((by_rule < 0).sum())}
+        document[subset] = row
+    if over_seeds:
+        present = [subset for subset in SUBSETS if document[subset]]
+        corrected = stats.holm(np.array([document[subset]["p"] for subset in present]))
+        for subset, p in zip(present, corrected, strict=True):
+            document[subset]["p_holm"] = float(p)
+    return document
+
+
+def power(
+    stored: store.Results, metric: str, difference: float, wanted: float
+) -> list[dict[str, Any]]:
+    """For every stored agent: spread between seeds, and the seeds that a difference needs."""
+    groups: dict[tuple[str, str, str], list[float]] = {}
+    for run in stored.runs:
+        if metric not in run:
+            close = difflib.get_close_matches(metric, run, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(run)}"
+            raise ValueError(f"the runs have no {metric!r}: {hint}")
+        groups.setdefault((run["experiment"], run["agent"], run["split"]), []).append(run[metric])
+    found = []
+    for (experiment, agent, split), values in sorted(groups.items()):
+        if len(values) < 2:
+            continue
+        sd = stats.pooled_sd(np.array(values))
+        found.append(
+            {
+                "experiment": experiment,
+                "agent": agent,
+                "split": split,
+                "seeds": len(values),
+                "sd": sd,
+                "seeds_needed": stats.seeds_needed(difference, sd, power=wanted),
+                "power_now": stats.power_of(len(values), difference, sd),
+            }
+        )
+    if not found:
+        raise ValueError("no agent has two finished seeds, so their spread is unknown: run more")
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Track:
+    """A pre-registered budget: everything that must be fixed before any result is seen."""
+
+    name: str
+    version: int
+    about: str
+    length: int
+    horizon: int
+    holdout_horizon: int
+    """Trained agents are also examined with this many steps."""
+    mask: tuple[int, ...]
+    """Cells hidden from the observation."""
+    split: str
+    agents: tuple[str, ...]
+    seeds: int
+    steps: int
+    """Environment steps of training; auto-reset steps are not counted."""
+    evaluate_every: int
+    episodes: int
+    """Start tapes for every rule."""
+    last: int
+    """Checkpoints at the end that are averaged for each seed."""
+    rules: tuple[int, ...] | None
+    """Rules that evaluations ask about; None for all of both sides."""
+
+    @cached_property
+    def hash(self) -> str:
+        """The track in 16 letters; its wording does not count."""
+        counted = {key: value for key, value in asdict(self).items() if key != "about"}
+        return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()[:16]
+
+    def exam(self, **changes: Any) -> Exam:
+        """The exam of this track; `changes` are options of `make_exam`, such as another split."""
+        given: dict[str, Any] = {
+            "split": self.split,
+            "length": self.length,
+            "horizon": self.horizon,
+            "mask": list(self.mask) or None,
+            "episodes": self.episodes,
+            "rules": None if self.rules is None else list(self.rules),
+        }
+        return make_exam(**given | changes)
+
+
+AGENTS = ("dqn", "rad", "curl", "pearl", "ppo", "ppo-dr", "dreamer")
+"""The paper's learned baselines."""
+
+
+def make_tracks() -> tuple[Track, ...]:
+    """The tracks from scratch. `tracks` reads the shipped copy of them."""
+    full = Track(
+        name="full",
+        version=1,
+        about="The paper's protocol: 20 seeds, 200,000 steps, every rule.",
+        length=32,
+        horizon=32,
+        holdout_horizon=64,
+        mask=(),
+        split="fps30",
+        agents=AGENTS,
+        seeds=20,
+        steps=200_000,
+        evaluate_every=10_000,
+        episodes=20,
+        last=3,
+        rules=None,
+    )
+    small = {"length": 8, "horizon": 8, "holdout_horizon": 16}
+    return (
+        full,
+        _vary(
+            full,
+            name="lite",
+            about="Every baseline in a quarter of an hour: fewer seeds, steps, episodes and rules.",
+            seeds=5,
+            steps=50_000,
+            episodes=10,
+            rules=_representative(splits.load("fps30"), 60),
+        ),
+        _vary(
+            full,
+            name="smoke",
+            about="Does everything run? Four agents on eight cells, in a minute or two.",
+            agents=("dqn", "rad", "pearl", "ppo"),
+            seeds=2,
+            steps=4_000,
+            evaluate_every=1_000,
+            episodes=5,
+            **small,
+        ),
+        _vary(
+            full,
+            name="long",
+            about="What 25 times the budget buys.",
+            seeds=5,
+            steps=5_000_000,
+            evaluate_every=250_000,
+        ),
+        _vary(
+            full,
+            name="inference",
+            about="Eight cells, two of them hidden: here the rule has to be found out.",
+            mask=(0, 4),
+            **small,
+        ),
+    )
+
+
+def _vary(track: Track, **changes: Any) -> Track:
+    return Track(**asdict(track) | changes)
+
+
+def _representative(split: splits.Split, count: int) -> tuple[int, ...]:
+    """All held-out rules and `count` training rules that mirror the mix of all of those.
+
+    A systematic sample: sorted by type, then by exact ceiling, every so-many-th rule is taken.
+    """
+    ceilings = splits.difficulties()["ceiling L16"]
+    table = rules.table()
+    order = sorted(split.train, key=lambda rule: (table[rule].type, ceilings[rule], rule))
+    places = (np.arange(count) + 0.5) * len(order) / count
+    return tuple(sorted([*split.test, *(order[int(place)] for place in places)]))
+
+
+def dump_tracks(found: Sequence[Track]) -> str:
+    """Tracks as the text of `data/tracks.json`: one field per line."""
+    parts = []
+    for track in found:
+        fields = {**asdict(track), "hash": track.hash}
+        lines = ",\n".join(f'    "{key}": {json.dumps(value)}' for key, value in fields.items())
+        parts.append(f'  "{track.name}": {{\n{lines}\n  }}')
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+@cache
+def tracks() -> dict[str, Track]:
+    """The shipped tracks by name."""
+    text = resources.files("tapebench").joinpath("data/tracks.json").read_text()
+    found = {}
+    for name, fields in json.loads(text).items():
+        shipped_hash = fields.pop("hash")
+        lists = {key: tuple(value) for key, value in fields.items() if isinstance(value, list)}
+        found[name] = Track(**fields | lists)
+        assert found[name].hash == shipped_hash, f"track {name} was changed"
+    return found
+
+
+def get_track(name: str) -> Track:
+    """A track by name; an unknown name suggests the nearest."""
+    if name not in tracks():
+        close = difflib.get_close_matches(name, tracks(), n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(tracks())}"
+        raise ValueError(f"unknown track {name!r}: {hint}")
+    return tracks()[name]

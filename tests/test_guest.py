@@ -1,0 +1,115 @@
+import numpy as np
+import pytest
+
+from tapebench import guest, protocol, rollout
+from tapebench.exam import make_exam
+from tapebench.guest import AgentError
+from tapebench.task import make_task
+
+EXAM = make_exam(length=8, horizon=8, episodes=2)
+
+
+@pytest.fixture(autouse=True)
+def agents_are_importable(monkeypatch, request):
+    monkeypatch.syspath_prepend(str(request.path.parent))
+    monkeypatch.setenv("PYTHONPATH", str(request.path.parent), prepend=":")
+
+
+def test_an_object_with_reset_and_act_sits_the_exam():
+    from agents_of_users import FlipFirstOne
+
+    agent = FlipFirstOne()
+    outcome = protocol.evaluate(agent, EXAM)
+    assert outcome.policy == "FlipFirstOne"
+    assert not outcome.sees_rule
+    identity = outcome.runs[0].success[EXAM.rules == 204]
+    assert identity.all(), "under the identity rule flipping ones always succeeds"
+    assert agent.steps.max() == 8
+
+
+def test_a_process_of_its_own_gives_the_same_episodes():
+    here = protocol.evaluate("agents_of_users:good", EXAM)
+    there = protocol.evaluate("agents_of_users:good", EXAM, subprocess=True)
+    np.testing.assert_array_equal(here.runs[0].cells, there.runs[0].cells)
+    assert here.policy == there.policy == "agents_of_users:good"
+
+
+def test_what_an_agent_does_to_its_observations_and_prints_stays_its_own(capfd):
+    for apart in (False, True):
+        outcome = protocol.evaluate("agents_of_users:spoiling", EXAM, subprocess=apart)
+        assert outcome.runs[0].success[EXAM.rules == 204].all()
+    assert "spoilt" in capfd.readouterr().err
+
+
+def test_a_guests_belief_can_be_watched():
+    task = make_task(length=8, horizon=8, rules=[30, 204])
+    with guest.in_subprocess("agents_of_users:believer", "b", 8) as policy:
+        _, seen, _ = rollout.watch(
+            policy, task, lambda memory, rule: {"b": policy.belief(memory)}, episodes=3
+        )
+    np.testing.assert_allclose(seen["b"], 1 / 256)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize(
+    ("agent", "complaint"),
+    [
+        ("crashing", "act() failed: RuntimeError: out of ideas"),
+        ("too_few", "act() gave shape (31,) for 32 observations"),
+        ("not_a_number", "act() gave nan for an action"),
+        ("outside", "cells are 0 to 7"),
+    ],
+)
+def test_misconduct_ends_in_a_message_and_keeps_what_was_done(agent, complaint, apart):
+    with pytest.raises(protocol.UnfinishedError) as failure:
+        protocol.evaluate(f"agents_of_users:{agent}", EXAM, subprocess=apart)
+    assert complaint in str(failure.value)
+    assert "\n" not in str(failure.value)
+    done = failure.value.done
+    # Each batch of rules takes eight calls, the fault comes with the fortieth.
+    assert len(done.exam.rules) == 4 * protocol.BATCH_RULES
+    whole = protocol.evaluate("agents_of_users:good", EXAM)
+    np.testing.assert_array_equal(done.runs[0].cells, whole.runs[0].cells[: len(done.exam.rules)])
+
+
+@pytest.mark.parametrize(
+    ("agent", "complaint"),
+    [
+        ("vanishing", r"its process ended with exit code 3 during act\(\)"),
+        ("hanging", r"act\(\) took longer than 2 seconds"),
+    ],
+)
+def test_a_crash_or_a_hang_of_its_process_ends_in_a_message(agent, complaint):
+    with pytest.raises(protocol.UnfinishedError, match=complaint) as failure:
+        protocol.evaluate(f"agents_of_users:{agent}", EXAM, subprocess=True, deadline=2)
+    assert failure.value.done is not None
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize(
+    ("spec", "complaint"),
+    [
+        ("nowhere_to_be_found:make", "there is no module nowhere_to_be_found"),
+        ("agents_of_users:missing", "has no factory 'missing'"),
+        ("agents_of_users:", "names no factory"),
+        ("agents_of_users:no_agent", "gave a int without a method reset"),
+        ("agents_of_users:failing", r"failed: KeyError: 'weights'"),
+    ],
+)
+def test_a_factory_that_gives_no_agent_is_refused(spec, complaint, apart):
+    with pytest.raises(AgentError, match=complaint):
+        protocol.evaluate(spec, EXAM, subprocess=apart)
+
+
+def test_what_is_no_array_of_numbers_is_refused():
+    for apart in (False, True):
+        with pytest.raises(AgentError, match=r"act\(\) gave"):
+            protocol.evaluate("agents_of_users:textual", EXAM, subprocess=apart)
+
+
+@pytest.mark.parametrize(
+    "belief", [np.zeros((2, 256)), np.ones((2, 255)) / 255, np.full((2, 256), np.nan)]
+)
+def test_what_is_no_belief_is_refused(belief):
+    with pytest.raises(AgentError, match=r"belief\(\) gave"):
+        guest.check_belief(belief, "x")

@@ -1,0 +1,258 @@
+import json
+from importlib import resources
+
+import numpy as np
+import pytest
+
+import tapebench
+from tapebench import exact, policy, protocol, rules, score, splits, stats, store
+from tapebench.exam import make_exam
+from tapebench.store import RunId, open_run
+
+
+@pytest.fixture(scope="module")
+def outcome():
+    return protocol.evaluate("flip-ones", length=16, horizon=16)
+
+
+def test_the_score_is_what_its_episodes_say(outcome):
+    document, run, exam = outcome.score, outcome.runs[0], outcome.exam
+    json.dumps(document, allow_nan=False)
+    split = splits.load("fps30")
+    for subset, members in (("id", split.train), ("ood", split.test)):
+        rows = np.isin(exam.rules, members)
+        found = document[subset]
+        assert found["success"] == run.success[rows].mean()
+        assert found["final_distance"] == pytest.approx(run.final_distance[rows].mean())
+        assert found["auc_distance"] == pytest.approx(run.auc_distance[rows].mean())
+        assert found["return"] == pytest.approx(run.returns[rows].mean())
+        assert found["soft_success"]["0.1"] == run.soft_success(0.1)[rows].mean()
+        assert found["episodes"] == 20 * len(members)
+        low, high = found["interval"]
+        assert low < found["success"] < high
+        assert found["normalised"] == pytest.approx(found["success"] / found["ceiling"])
+        planner = document["lines"]["mpc"][subset]
+        assert found["on"] == pytest.approx(100 * found["success"] / planner)
+    assert document["drop"] == pytest.approx(document["id"]["success"] - document["ood"]["success"])
+    parts = document["drop_composition"] + document["drop_rest"]
+    assert parts == pytest.approx(document["drop"])
+    kinds = document["by_type"]
+    assert sum(side["rules"] for kind in kinds.values() for side in kind.values()) == 256
+    assert document["seconds"] > 0
+
+
+def test_the_ceiling_of_the_exam_is_near_that_of_all_tapes(outcome):
+    shipped = exact.shipped_ceilings(16, 16)
+    expected = np.mean(
+        [shipped[rule].solvable_excluding_goal for rule in splits.load("fps30").train]
+    )
+    assert outcome.score["id"]["ceiling"] == pytest.approx(expected, abs=0.01)
+
+
+def test_rows_are_the_episodes_one_by_one(outcome):
+    table, run = outcome.rows(), outcome.runs[0]
+    assert {len(column) for column in table.values()} == {256 * 20}
+    row = 30 * 20 + 7
+    assert (table["rule"][row], table["episode"][row], table["trial"][row]) == (30, 7, 0)
+    assert table["type"][row] == rules.table()[30].type
+    assert table["success"][row] == run.success[30, 7]
+    assert table["return"][row] == pytest.approx(run.returns[30, 7], rel=1e-6)
+    assert table["optimal_steps"][row] == outcome.optimal_steps[30, 7]
+    assert (table["steps"][table["success"]] >= table["optimal_steps"][table["success"]]).all()
+
+
+def test_several_seeds_have_an_interval_over_seeds():
+    found = protocol.evaluate("random", length=8, horizon=8, seeds=4, rules="test").score
+    assert found["interval_over"] == "seeds"
+    assert found["runs"] == 4
+    assert found["id"] is None
+    assert found["drop"] is None
+    assert found["ood"]["episodes"] == 4 * 30 * 20
+
+
+def test_trials_are_scored_one_by_one():
+    found = protocol.evaluate(
+        "bayes", length=8, horizon=8, trials=3, episodes=5, rules=[4, 30, 204]
+    )
+    by_trial = found.score["by_trial"]
+    assert len(by_trial) == 3
+    mean = np.mean([trial["id"] for trial in by_trial])
+    assert mean == pytest.approx(found.score["id"]["success"])
+
+
+def test_shipped_lines_are_what_the_policies_do():
+    exam = make_exam(length=8, horizon=8)
+    shipped = score.lines(exam)
+    asked = exam.only([0, 30, 110, 204])
+    here = score.run_lines(exam)
+    for name in ("random", "flip-ones", "greedy"):
+        for metric, by_rule in here[name].items():
+            np.testing.assert_allclose(shipped[name][metric], by_rule, atol=1e-6)
+    part = score.lines(asked)
+    np.testing.assert_array_equal(
+        part["mpc"]["success"], shipped["mpc"]["success"][[0, 30, 110, 204]]
+    )
+    # The planner's samples are drawn for the whole batch, so it is compared on all rules.
+    np.testing.assert_allclose(shipped["mpc"]["success"], here["mpc"]["success"], atol=1e-6)
+
+
+def test_lines_that_cannot_sit_an_exam_are_left_out():
+    exam = make_exam(length=8, horizon=4, goal="random", rules=[30, 4], episodes=2)
+    found = score.lines(exam)
+    assert set(found) == {"random", "flip-ones"}
+    outcome = protocol.evaluate("random", exam)
+    assert outcome.score["id"]["on"] is None
+    assert outcome.score["id"]["ceiling"] is None
+
+
+def test_a_reference_of_another_exam_is_refused():
+    here, there = make_exam(), make_exam(horizon=64)
+    reference = stats.Reference(0.4, there.identity, "mpc")
+    with pytest.raises(ValueError, match="horizon is 32 for the score and 64 for mpc"):
+        stats.oracle_normalised(0.2, here.identity, reference)
+
+
+def test_the_score_does_not_depend_on_who_else_was_evaluated():
+    exam = make_exam(length=8, horizon=8, rules=[0, 4, 30], episodes=4)
+    first = protocol.evaluate("random", exam).score
+    protocol.evaluate("greedy", exam)
+    again = protocol.evaluate("random", exam).score
+    assert first | {"seconds": 0} == again | {"seconds": 0}
+
+
+def test_bad_requests_are_refused():
+    with pytest.raises(ValueError, match="did you mean 'flip-ones'"):
+        tapebench.evaluate("flip_ones")
+    with pytest.raises(ValueError, match="not both: split"):
+        protocol.evaluate("random", make_exam(), split="fps30")
+    with pytest.raises(ValueError, match="seeds must be at least 1"):
+        protocol.evaluate("random", seeds=0)
+
+
+def stored_runs(root, agent, successes, exam):
+    """Finished runs whose every episode's success is drawn with the given probability."""
+    for seed, probability in enumerate(successes):
+        rng = np.random.default_rng(seed)
+        run_id = RunId("main", agent, "fps30", seed)
+        with open_run(root, run_id, {"exam": exam.identity}) as run:
+            shape = (len(exam.rules), exam.episodes)
+            outcomes = rng.random(shape) < probability
+            run.write(
+                "eval",
+                {
+                    "seed": np.full(outcomes.size, seed),
+                    "rule": np.repeat(exam.rules, exam.episodes),
+                    "trial": np.zeros(outcomes.size, int),
+                    "episode": np.tile(np.arange(exam.episodes), len(exam.rules)),
+                    "success": outcomes.ravel(),
+                },
+            )
+            run.finish({"ood": {"success": float(probability)}})
+
+
+def test_stored_agents_are_compared_by_seeds(tmp_path):
+    exam = make_exam(length=8, horizon=8, episodes=10)
+    stored_runs(tmp_path, "dqn", [0.5, 0.55, 0.52, 0.51], exam)
+    stored_runs(tmp_path, "ppo", [0.3, 0.32, 0.35, 0.31], exam)
+    a, b = (protocol.sit_or_read(str(tmp_path / "main" / name), exam) for name in ("dqn", "ppo"))
+    assert a.success.shape == (4, 256, 10)
+    found = protocol.compare(a, b)
+    assert found["interval_over"] == "seeds"
+    row = found["id"]
+    assert row["a"] - row["b"] == pytest.approx(row["difference"])
+    assert row["interval"][0] > 0.1
+    assert row["p"] <= row["p_holm"] < 0.01
+    assert row["improvement"] > 0.7
+    with pytest.raises(ValueError, match="several agents"):
+        protocol.sit_or_read(str(tmp_path), exam)
+
+
+def test_policies_are_compared_on_the_same_episodes(tmp_path):
+    exam = make_exam(length=8, horizon=8, rules=[0, 4, 30, 204, 232])
+    protocol.evaluate("flip-ones", exam).write_bundle(tmp_path / "b")
+    a = protocol.sit_or_read("random", exam)
+    b = protocol.sit_or_read(str(tmp_path / "b"), exam)
+    same = protocol.compare(b, b)
+    assert same["id"]["interval"] == [0, 0]
+    found = protocol.compare(a, b)
+    assert found["id"]["difference"] < 0
+    assert found["id"]["rules_won"] == 0 < found["id"]["rules_lost"]
+    other = protocol.sit_or_read("random", make_exam(length=8, horizon=9, rules=[0, 4]))
+    with pytest.raises(ValueError, match=r"sat different exams: .*horizon"):
+        protocol.compare(a, other)
+
+
+def test_power_is_read_from_stored_runs(tmp_path):
+    exam = make_exam(length=8, horizon=8, episodes=1, rules=[0])
+    stored_runs(tmp_path, "dqn", [0.50, 0.54, 0.46], exam)
+    stored = store.load(tmp_path)
+    (row,) = protocol.power(stored, "ood_success", 0.04, 0.8)
+    assert row["sd"] == pytest.approx(0.04)
+    assert row["seeds_needed"] == stats.seeds_needed(0.04, 0.04) == 17
+    with pytest.raises(ValueError, match="did you mean 'ood_success'"):
+        protocol.power(stored, "ood_sucess", 0.04, 0.8)
+
+
+def test_tracks_are_pinned():
+    """A track is pre-registered: to change one, raise its version and note it in the changelog."""
+    pinned = {name: (track.version, track.hash) for name, track in protocol.tracks().items()}
+    assert pinned == PINNED_TRACKS
+    text = resources.files("tapebench").joinpath("data/tracks.json").read_text()
+    assert text == protocol.dump_tracks(protocol.make_tracks())
+
+
+PINNED_TRACKS = {
+    "full": (1, "22a43f99cf3281d7"),
+    "lite": (1, "92f2591592d409ec"),
+    "smoke": (1, "42ba9b9f6c4751be"),
+    "long": (1, "c33ae7d7da9acb34"),
+    "inference": (1, "d0c77fb5f6f0f79c"),
+}
+
+
+def test_tracks_describe_exams_that_can_be_sat():
+    for track in protocol.tracks().values():
+        exam = track.exam()
+        assert (exam.task.length, exam.task.horizon) == (track.length, track.horizon)
+        assert track.steps % track.evaluate_every == 0
+        assert track.steps // track.evaluate_every >= track.last
+        assert track.exam(horizon=track.holdout_horizon).task.horizon > track.horizon
+    assert protocol.get_track("lite").exam().task.hidden == 0
+    assert protocol.get_track("inference").exam().task.hidden == 0b10001
+    with pytest.raises(ValueError, match="did you mean 'smoke'"):
+        protocol.get_track("smok")
+
+
+def test_the_rules_of_lite_keep_the_mix_of_types_and_ceilings():
+    lite, full = (protocol.get_track(name).exam() for name in ("lite", "full"))
+    ceilings = splits.difficulties()["ceiling L16"]
+    assert lite.test == full.test
+    for kind in rules.TYPES:
+        shares = [np.mean(exam.types[exam.rows("id")] == kind) for exam in (lite, full)]
+        assert shares[0] == pytest.approx(shares[1], abs=0.02)
+    means = [ceilings[list(exam.train)].mean() for exam in (lite, full)]
+    assert means[0] == pytest.approx(means[1], abs=0.02)
+
+
+def test_an_mlp_sits_the_whole_exam_in_seconds():
+    import time
+
+    import jax
+    import jax.numpy as jnp
+
+    key = jax.random.key(0)
+    weights = [
+        jax.random.normal(jax.random.fold_in(key, layer), shape) / shape[0] ** 0.5
+        for layer, shape in enumerate([(33, 256), (256, 256), (256, 32)])
+    ]
+
+    def act(memory, obs, key):
+        for layer in memory[:-1]:
+            obs = jax.nn.relu(obs @ layer)
+        return memory, jnp.argmax(obs @ memory[-1], axis=-1)
+
+    mlp = policy.blind(policy.Policy("mlp", lambda rule, num: weights, act))
+    began = time.monotonic()
+    found = protocol.evaluate(mlp)
+    assert found.runs[0].success.size == 5120
+    assert time.monotonic() - began < 20

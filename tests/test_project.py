@@ -32,7 +32,9 @@ FLOW = [
     "exam",
     "bundle",
     "score",
+    "training",
     "protocol",
+    "sweep",
     "cli",
 ]
 """Every module, in an order in which each imports only from those before it."""

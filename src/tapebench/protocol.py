@@ -20,7 +20,18 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import bundle, guest, references, rules, score, seeding, splits, stats, store
+from tapebench import (
+    bundle,
+    guest,
+    references,
+    rules,
+    score,
+    seeding,
+    splits,
+    stats,
+    store,
+    training,
+)
 from tapebench.exam import SUBSETS, Exam, from_identity, make_exam
 from tapebench.guest import AgentError
 from tapebench.policy import Policy
@@ -125,8 +136,9 @@ def evaluate(
     """Have `who` sit an exam (or the one that `options` of `make_exam` describe).
 
     `who` is a `Policy`, an object with `reset(num_envs)` and `act(obs)`, the name of a policy that
-    needs no training, or `package.module:factory`. `seeds` repeats it with other draws of its own.
-    An agent that fails raises `UnfinishedError`, which holds what was done.
+    needs no training, `package.module:factory`, or a directory of runs, each of which sits it once.
+    `seeds` repeats it with other draws of its own. An agent that fails raises `UnfinishedError`,
+    which holds what was done.
     """
     if exam is not None and options:
         raise ValueError(f"give an exam or its options, not both: {', '.join(options)}")
@@ -135,14 +147,17 @@ def evaluate(
         raise ValueError(f"seeds must be at least 1, not {seeds}")
     began = time.monotonic()
     runs: list[Episodes] = []
-    with _as_policy(who, exam, name, subprocess, deadline) as policy:
+    with _entrants(who, exam, name, seeds, subprocess, deadline) as entrants:
+        policy = entrants[0][0]
 
         def outcome(exam: Exam, runs: Sequence[Episodes]) -> Outcome:
             spent = time.monotonic() - began
             return Outcome(policy.name, policy.sees_rule, exam, tuple(runs), spent, progress)
 
-        for seed in range(seeds):
-            note = "sitting the exam" + (f", seed {seed}" if seeds > 1 else "")
+        for number, (policy, seed) in enumerate(entrants, 1):
+            note = "sitting the exam"
+            if len(entrants) > 1:
+                note += f", {number} of {len(entrants)}"
             parts: list[Episodes] = []
             try:
                 for part in _sit(policy, exam, seed):
@@ -177,21 +192,30 @@ def _sit(policy: Policy, exam: Exam, seed: int) -> Iterator[Episodes]:
 
 
 @contextmanager
-def _as_policy(
-    who: Any, exam: Exam, name: str | None, subprocess: bool, deadline: float
-) -> Iterator[Policy]:
+def _entrants(
+    who: Any, exam: Exam, name: str | None, seeds: int, subprocess: bool, deadline: float
+) -> Iterator[list[tuple[Policy, int]]]:
+    """Who sits the exam, each with the seed of its own draws."""
     length = exam.task.length
-    if isinstance(who, Policy):
-        yield who
-    elif not isinstance(who, str):
-        yield guest.in_process(who, name or type(who).__name__, length)
-    elif ":" in who and subprocess:
+    is_path = isinstance(who, Path) or (isinstance(who, str) and Path(who).is_dir())
+    if is_path:
+        paths = training.stored_paths(Path(who))
+        if not paths:
+            raise ValueError(f"there are no finished runs in {who}")
+        yield [(training.stored_policy(path, exam.task), 0) for path in paths]
+    elif isinstance(who, str) and ":" in who and subprocess:
         with guest.in_subprocess(who, name or who, length, deadline) as policy:
-            yield policy
-    elif ":" in who:
-        yield guest.in_process(guest.make_agent(who), name or who, length)
+            yield [(policy, seed) for seed in range(seeds)]
     else:
-        yield references.make(who, exam.task, _split_of(exam))
+        if isinstance(who, Policy):
+            policy = who
+        elif not isinstance(who, str):
+            policy = guest.in_process(who, name or type(who).__name__, length)
+        elif ":" in who:
+            policy = guest.in_process(guest.make_agent(who), name or who, length)
+        else:
+            policy = references.make(who, exam.task, _split_of(exam))
+        yield [(policy, seed) for seed in range(seeds)]
 
 
 def _split_of(exam: Exam) -> splits.Split:

@@ -36,6 +36,8 @@ from typing import Any
 import duckdb
 import numpy as np
 
+import tapebench
+
 SCHEMA = 1
 MARKER = "done.json"
 MAX_JSON = 16 << 20
@@ -116,7 +118,7 @@ class Run:
 
         place = self.path / "checkpoints"
         place.mkdir(exist_ok=True)
-        data = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+        data = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
         name = f"{step:012d}"
         write_bytes(place / f"{name}.safetensors", data)
         manifest = {
@@ -348,7 +350,7 @@ def _file_hash(path: Path) -> str:
 
 def provenance(seconds: float | None = None) -> dict[str, Any]:
     """Where and with what a result was made. `seconds` is its wall-clock time."""
-    packages = ("tapebench", "numpy", "jax", "jaxlib", "equinox", "optax", "scipy", "torch")
+    packages = ("numpy", "jax", "jaxlib", "equinox", "optax", "scipy", "torch")
     versions = {}
     for package in packages:
         try:
@@ -356,7 +358,11 @@ def provenance(seconds: float | None = None) -> dict[str, Any]:
         except metadata.PackageNotFoundError:
             continue
     return {
-        "versions": {"python": platform.python_version(), **versions},
+        "versions": {
+            "tapebench": tapebench.__version__,
+            "python": platform.python_version(),
+            **versions,
+        },
         "machine": {
             "system": platform.system(),
             "architecture": platform.machine(),
@@ -430,6 +436,8 @@ class Results:
         There are the tables `runs` (one row per run), `eval`, `curve` and `train`. Nothing can be
         written, and no file outside the results directory can be read.
         """
+        if not self.paths:
+            raise ValueError(f"there are no finished runs in {self.root} to ask about")
         try:
             statements = duckdb.extract_statements(sql)
             if len(statements) != 1 or statements[0].type not in _READING:

@@ -12,6 +12,7 @@ from tapebench.cli.exam import Compare, Evaluate, Verify
 from tapebench.cli.laws import Exact, Oracle, Show
 from tapebench.cli.results import Power, Query
 from tapebench.cli.splits import Splits
+from tapebench.cli.train import Train
 
 Command = (
     Annotated[Compare, tyro.conf.subcommand("compare")]
@@ -22,6 +23,7 @@ Command = (
     | Annotated[Query, tyro.conf.subcommand("query")]
     | Annotated[Show, tyro.conf.subcommand("show")]
     | Annotated[Splits, tyro.conf.subcommand("splits")]
+    | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Verify, tyro.conf.subcommand("verify")]
 )
 

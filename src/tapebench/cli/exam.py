@@ -69,7 +69,7 @@ class Evaluate:
 
     policy: tyro.conf.Positional[str]
     """A name (random, flip-ones, greedy, mpc, beam, optimal, bayes, bayes-train, belief-planner,
-    belief-planner-train), or package.module:factory for an agent of yours."""
+    belief-planner-train), a directory of runs, or package.module:factory for an agent of yours."""
     asked: tyro.conf.OmitArgPrefixes[ExamOptions] = field(default_factory=ExamOptions)
     seeds: int = 1
     """Repeat with so many seeds of the policy's own draws."""
@@ -91,7 +91,7 @@ class Evaluate:
             if target is not None:
                 check_target(target)
         if self.bundle is not None and self.seeds > 1:
-            raise ValueError("a bundle holds one run: leave --seeds out, or --bundle")
+            raise ValueError("a bundle holds one run: leave out --seeds or --bundle")
         exam = self.asked.make()
         try:
             with progress() as show:
@@ -113,6 +113,8 @@ class Evaluate:
             count = len(table["success"])
             raise ValueError(f"{failure} ({count} finished episodes are kept in {kept})") from None
         if self.bundle is not None:
+            if len(outcome.runs) > 1:
+                raise ValueError(f"a bundle holds one run: name one of those in {self.policy}")
             outcome.write_bundle(self.bundle)
             print(f"wrote {self.bundle}", file=sys.stderr)
         if self.out is not None:

@@ -1,0 +1,320 @@
+"""One run: train an agent with one seed, evaluate it on the way, leave a directory behind.
+
+The host loop around an agent's pure functions. A run is fixed by its `RunSpec`: whatever else runs
+beside it, and however often it is interrupted and started again, its rows are the same to the bit
+on the same machine and versions. At each evaluation the whole training state is checkpointed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tapebench import __version__, score, seeding, splits, store
+from tapebench.exam import SUBSETS, Exam, make_exam
+from tapebench.policy import Policy
+from tapebench.rollout import rollout
+from tapebench.store import RunId
+from tapebench.task import Task, make_task
+
+if TYPE_CHECKING:
+    from tapebench.agents.api import Agent
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    """Everything that decides what a run is."""
+
+    agent: str
+    seed: int
+    experiment: str = "main"
+    split: str = "fps30"
+    train_on: str | tuple[int, ...] = "train"
+    """The rules trained on: a side of the split, or rules. Subsets in results are those of the
+    split, so that training on the held-out side shows what could be had there."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the agent's config that differ from its defaults."""
+    length: int = 32
+    horizon: int = 32
+    mask: tuple[int, ...] = ()
+    steps: int = 200_000
+    """Environment steps; auto-reset steps are not counted."""
+    evaluate_every: int = 10_000
+    episodes: int = 20
+    """Start tapes for every rule in an evaluation."""
+    last: int = 3
+    """Evaluations at the end that count: these are kept episode by episode."""
+    rules: tuple[int, ...] | None = None
+    """Rules that evaluations ask about; None for both sides of the split."""
+    track: str | None = None
+    """Name and version of the track that the budget comes from."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "evaluate_every", "episodes", "last"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.steps % self.evaluate_every:
+            raise ValueError(
+                f"steps must be a multiple of evaluate_every, {self.evaluate_every}, "
+                f"not {self.steps}"
+            )
+        if self.steps // self.evaluate_every < self.last:
+            raise ValueError(
+                f"there are {self.steps // self.evaluate_every} evaluations and the last "
+                f"{self.last} should count: evaluate more often"
+            )
+
+    @cached_property
+    def id(self) -> RunId:
+        return RunId(self.experiment, self.agent, splits.load(self.split).name, self.seed)
+
+    @cached_property
+    def task(self) -> Task:
+        """What is trained on."""
+        which = self.train_on if isinstance(self.train_on, str) else list(self.train_on)
+        return make_task(rules=which, **self._world)
+
+    @cached_property
+    def exam(self) -> Exam:
+        """What is asked at each evaluation."""
+        asked = None if self.rules is None else list(self.rules)
+        return make_exam(episodes=self.episodes, rules=asked, **self._world)
+
+    @property
+    def _world(self) -> dict[str, Any]:
+        return {
+            "split": self.split,
+            "length": self.length,
+            "horizon": self.horizon,
+            "mask": list(self.mask) or None,
+        }
+
+    def make_agent(self) -> Agent:
+        """The agent in its environment. Refuses a cadence that its chunks do not divide."""
+        from tapebench import agents
+        from tapebench import env as envs
+
+        agent = agents.make(self.agent, *envs.make(task=self.task), **self.options)
+        if self.evaluate_every % agent.chunk:
+            raise ValueError(
+                f"evaluate_every must be a multiple of {self.agent}'s chunk, {agent.chunk}, "
+                f"not {self.evaluate_every}"
+            )
+        return agent
+
+    def as_dict(self) -> dict[str, Any]:
+        """As stored in `spec.json`: what was asked, and what that came to."""
+        from tapebench import agents
+
+        return {
+            "schema": SCHEMA,
+            **asdict(self),
+            "config": asdict(agents.configure(self.agent, **self.options)),
+            "trained_on": list(self.task.rules),
+            "exam": self.exam.identity,
+        }
+
+
+def from_dict(document: Mapping[str, Any]) -> RunSpec:
+    """The spec that `as_dict` was made of."""
+    known = {entry.name for entry in fields(RunSpec)}
+    given = {key: value for key, value in document.items() if key in known}
+    given |= {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
+    try:
+        return RunSpec(**given)
+    except TypeError as error:
+        raise ValueError(f"this is not the spec of a run: {error}") from None
+
+
+Report = Callable[[dict[str, Any]], Any]
+"""Told how far a run is: `run`, `step`, `steps`, `speed`, and `id` and `ood` success if known."""
+
+
+class Stopped(KeyboardInterrupt):
+    """The run was asked to stop; what it had done is stored."""
+
+
+def run(
+    spec: RunSpec,
+    root: Path,
+    *,
+    report: Report = lambda event: None,
+    stop: Callable[[], bool] = lambda: False,
+    log: Callable[[int, dict[str, float]], Any] = lambda step, scalars: None,
+    anew: bool = False,
+) -> Path:
+    """Train, or go on training, or find it done; the run's directory.
+
+    `stop` is asked after every chunk: when it says so the state is stored and `Stopped` raised.
+    `log` is given what training and evaluations report.
+    """
+    with store.open_run(root, spec.id, spec.as_dict(), anew=anew) as opened:
+        if not opened.is_done:
+            _Trainer(spec, opened, report, stop, log).train()
+        return opened.path
+
+
+class _Trainer:
+    """A run in progress."""
+
+    def __init__(
+        self, spec: RunSpec, opened: store.Run, report: Report, stop: Any, log: Any
+    ) -> None:
+        import jax
+
+        from tapebench.agents import api
+
+        self.spec, self.opened = spec, opened
+        self.report, self.stop, self.log = report, stop, log
+        self.agent = spec.make_agent()
+        self.exam = spec.exam
+        self.optimal_steps = self.exam.optimal_steps()
+        self.whose = {
+            "experiment": spec.experiment,
+            "agent": spec.agent,
+            "seed": spec.seed,
+        }
+        key = seeding.key(spec.seed, "train", spec.agent)
+        self.about = {**_about(spec), "config": opened.spec["config"]}
+        self.step, self.seconds = 0, 0.0
+        self.events: list[dict[str, float]] = []
+        self.shown: dict[str, Any] = {}
+        found = opened.load_checkpoint(self.about)
+        if found is None:
+            self.state = self.agent.init(key)
+        else:
+            self.step, arrays = found
+            self.state = api.from_arrays(jax.eval_shape(self.agent.init, key), arrays)
+            known = store.read_json(opened.path / "provenance.json")
+            self.seconds = float(known["seconds"] or 0.0)
+        self.first_step, self.began = self.step, time.monotonic()
+
+    def train(self) -> None:
+        spec = self.spec
+        while self.step < spec.steps:
+            self.state, metrics = self.agent.train(self.state)
+            self.step += self.agent.chunk
+            scalars = {name: float(value) for name, value in metrics.items()}
+            self.events.append({"step": self.step, **scalars})
+            self.log(self.step, scalars)
+            if self.step % spec.evaluate_every == 0:
+                self.evaluate()
+                self.save()
+            self._tell()
+            if self.stop() and self.step < spec.steps:
+                self.save()
+                raise Stopped
+        self.opened.finish(summarise(self.opened.read("curve"), spec.last))
+
+    def evaluate(self) -> None:
+        """Sit the exam; keep means per rule, and every episode where the evaluation counts."""
+        spec, exam = self.spec, self.exam
+        found = rollout(self.agent.policy(self.state), exam.task, None, exam.episodes)
+        self.opened.extend("curve", score.rule_means(found, exam, **self.whose, step=self.step))
+        if self.step > spec.steps - spec.last * spec.evaluate_every:
+            rows = score.rows(found, exam, self.optimal_steps, **self.whose, step=self.step)
+            self.opened.extend("eval", rows)
+        for subset in SUBSETS:
+            if len(at := exam.rows(subset)):
+                self.shown[subset] = float(found.success[at].mean())
+        self.log(self.step, {f"{name}_success": value for name, value in self.shown.items()})
+
+    def save(self) -> None:
+        """Store what was reported and the whole state."""
+        from tapebench.agents import api
+
+        if self.events:
+            names = list(self.events[0])
+            table = {name: np.array([event[name] for event in self.events]) for name in names}
+            self.opened.extend("train", table | {"seed": np.full(len(self.events), self.spec.seed)})
+            self.events = []
+        spent = self.seconds + time.monotonic() - self.began
+        store.write_json(self.opened.path / "provenance.json", store.provenance(spent))
+        self.opened.save_checkpoint(self.step, api.to_arrays(self.state), self.about)
+
+    def _tell(self) -> None:
+        spent = time.monotonic() - self.began
+        self.report(
+            {
+                "run": str(self.spec.id),
+                "step": self.step,
+                "steps": self.spec.steps,
+                "speed": (self.step - self.first_step) / max(spent, 1e-9),
+                **self.shown,
+            }
+        )
+
+
+def _about(spec: RunSpec) -> dict[str, Any]:
+    """What a checkpoint must have been made with to be gone on from."""
+    return {
+        "agent": spec.agent,
+        "length": spec.length,
+        "version": __version__,
+        "jax": metadata.version("jax"),
+    }
+
+
+def summarise(curve: store.Table, last: int) -> dict[str, Any]:
+    """A run in a few numbers: means over its last evaluations, by subset and by type."""
+    steps = np.unique(curve["step"])
+    counted = np.isin(curve["step"], steps[-last:])
+    summary: dict[str, Any] = {"steps": int(steps[-1]), "evaluations": len(steps), "last": last}
+    for subset in SUBSETS:
+        at = counted & (curve["subset"] == subset)
+        if not at.any():
+            continue
+        summary[subset] = {name: float(curve[name][at].mean(dtype=float)) for name in score.METRICS}
+        summary[subset]["by_type"] = {
+            str(kind): float(curve["success"][at & (curve["type"] == kind)].mean(dtype=float))
+            for kind in np.unique(curve["type"][at])
+        }
+    if all(subset in summary for subset in SUBSETS):
+        summary["drop"] = summary["id"]["success"] - summary["ood"]["success"]
+    return summary
+
+
+def stored_policy(path: Path, task: Task) -> Policy:
+    """The policy that a run had learnt at its last checkpoint, to act in `task`."""
+    import jax
+
+    from tapebench.agents import api
+
+    spec = from_dict(store.read_json(path / "spec.json"))
+    if task.length != spec.length:
+        raise ValueError(
+            f"{spec.id} was trained on tapes of {spec.length} cells, not {task.length}: "
+            f"use --length {spec.length}"
+        )
+    found = store.load_checkpoint(path)
+    if found is None:
+        raise ValueError(f"{path} holds no checkpoint yet: train it further")
+    agent = spec.make_agent()
+    key = seeding.key(spec.seed, "train", spec.agent)
+    return agent.policy(api.from_arrays(jax.eval_shape(agent.init, key), found[1]))
+
+
+def stored_paths(path: Path) -> list[Path]:
+    """The run in a directory, or all finished runs below it."""
+    if (path / "spec.json").is_file():
+        return [path]
+    return list(store.load(path).paths)
+
+
+def use_compilation_cache() -> None:
+    """Keep compiled programs in the user's cache directory from process to process."""
+    import jax
+
+    place = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    jax.config.update("jax_compilation_cache_dir", f"{place}/tapebench/jax")
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

@@ -1,0 +1,240 @@
+"""Runs: the same to the bit however they were interrupted, and clear about what is wrong."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from tapebench import protocol, store, sweep, training
+from tapebench.exam import make_exam
+from tapebench.training import RunSpec
+
+SPEC = RunSpec(
+    agent="dqn",
+    seed=3,
+    options={"width": 16, "chunk": 200, "warmup": 200, "replay_size": 2000, "batch": 16},
+    length=8,
+    horizon=8,
+    steps=1600,
+    evaluate_every=400,
+    episodes=2,
+    last=2,
+    rules=(0, 4, 30, 110, 204),
+)
+
+
+def same_results(a, b):
+    for name in ("eval", "curve", "train"):
+        ours, theirs = (
+            store.read_table(a / f"{name}.parquet"),
+            store.read_table(b / f"{name}.parquet"),
+        )
+        assert list(ours) == list(theirs)
+        for column in ours:
+            np.testing.assert_array_equal(ours[column], theirs[column], err_msg=f"{name}.{column}")
+    ours, theirs = store.load_checkpoint(a), store.load_checkpoint(b)
+    assert ours[0] == theirs[0]
+    for name, array in ours[1].items():
+        np.testing.assert_array_equal(array, theirs[1][name], err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    assert sweep.run_all([SPEC], root, workers=1) == []
+    return root / str(SPEC.id)
+
+
+def test_a_run_leaves_its_tables_and_summary(uninterrupted):
+    curve = store.read_table(uninterrupted / "curve.parquet")
+    assert np.unique(curve["step"]).tolist() == [400, 800, 1200, 1600]
+    rows = store.read_table(uninterrupted / "eval.parquet")
+    assert np.unique(rows["step"]).tolist() == [1200, 1600]
+    assert len(rows["step"]) == 2 * 5 * 2
+    train = store.read_table(uninterrupted / "train.parquet")
+    assert train["step"].tolist() == list(range(200, 1800, 200))
+    assert np.isfinite(train["loss"]).all()
+    summary = store.read_json(uninterrupted / "summary.json")
+    late = curve["step"] >= 1200
+    inside = curve["subset"] == "id"
+    assert summary["id"]["success"] == pytest.approx(curve["success"][late & inside].mean())
+    spec = store.read_json(uninterrupted / "spec.json")
+    assert spec["config"]["width"] == 16
+    assert 30 in spec["trained_on"]
+    assert not set(spec["trained_on"]) & set(make_exam().test)
+    made_with = store.read_json(uninterrupted / "provenance.json")
+    assert made_with["seconds"] > 0
+
+
+def test_stopping_and_going_on_changes_nothing(tmp_path):
+    """In this process, whose threads are not those of a worker: compared with itself."""
+    whole = training.run(SPEC, tmp_path / "whole")
+    for stop_after in (1, 2, 5):
+        root = tmp_path / str(stop_after)
+        left = [stop_after]
+
+        def stop(left=left):
+            left[0] -= 1
+            return left[0] == 0
+
+        with pytest.raises(training.Stopped):
+            training.run(SPEC, root, stop=stop)
+        assert store.load(root).paths == ()
+        same_results(training.run(SPEC, root), whole)
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_a_run_ends_as_if_it_had_not_been(tmp_path, uninterrupted):
+    chance = random.Random(0)
+    command = [
+        sys.executable,
+        "-c",
+        "import sys, json; from pathlib import Path; from tapebench import sweep, training\n"
+        "spec = training.from_dict(json.loads(sys.argv[1]))\n"
+        "tell = lambda event: print('.', flush=True)\n"
+        "sweep.run_all([spec], Path(sys.argv[2]), workers=1, report=tell)",
+        json.dumps(asdict(SPEC)),
+        str(tmp_path),
+    ]
+    kills = 0
+    for _ in range(20):
+        if (tmp_path / str(SPEC.id) / store.MARKER).is_file():
+            break
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+        process.stdout.readline()
+        time.sleep(chance.uniform(0, 0.3))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        kills += 1
+    assert kills >= 2
+    assert sweep.run_all([SPEC], tmp_path, workers=1) == []
+    same_results(tmp_path / str(SPEC.id), uninterrupted)
+
+
+@pytest.mark.slow
+def test_what_runs_beside_a_run_does_not_matter(tmp_path, uninterrupted):
+    others = [replace(SPEC, seed=seed) for seed in (1, 3, 2)]
+    assert sweep.run_all(others, tmp_path, workers=2) == []
+    same_results(tmp_path / str(SPEC.id), uninterrupted)
+    hashes = {
+        store.read_json(path / "done.json")["files"]["checkpoints/000000001600.safetensors"][
+            "sha256"
+        ]
+        for path in store.load(tmp_path).paths
+    }
+    assert len(hashes) == 3
+
+
+def test_a_worker_that_dies_is_replaced_and_its_run_goes_on(tmp_path, uninterrupted):
+    seen = []
+
+    def report(event):
+        if not seen:
+            children = subprocess.run(
+                ["pgrep", "-P", str(os.getpid()), "-f", "tapebench.sweep"],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            os.kill(int(children.stdout.split()[0]), signal.SIGKILL)
+        seen.append(event)
+
+    assert sweep.run_all([SPEC], tmp_path, workers=1, report=report) == []
+    same_results(tmp_path / str(SPEC.id), uninterrupted)
+    assert {"run", "step", "steps", "speed", "id", "ood"} <= set(seen[-1])
+
+
+def test_ctrl_c_stores_the_state_and_the_same_command_goes_on(tmp_path, uninterrupted):
+    code = "from tapebench.cli import main; main()"
+    options = [f"{key}={value}" for key, value in SPEC.options.items()]
+    command = [sys.executable, "-c", code, "train", "dqn", "--results", str(tmp_path)]
+    command += ["--track", "smoke", "--seeds", "3,", "--steps", "40000", "--set", *options]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    run = tmp_path / "main/dqn/fps30/s03"
+    until = time.monotonic() + 120
+    while not list(run.glob("checkpoints/*.json")):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    error = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "the same command goes on from there" in error
+    assert "Traceback" not in error
+    step, _ = store.load_checkpoint(run)
+    assert 0 < step < 40_000
+    assert not (run / store.MARKER).exists()
+
+
+def test_a_stored_run_sits_any_exam_of_its_length(uninterrupted):
+    found = protocol.evaluate(uninterrupted, length=8, horizon=16, episodes=2, rules=[4, 30])
+    assert found.policy == "dqn"
+    assert not found.sees_rule
+    assert found.exam.task.horizon == 16
+    with pytest.raises(ValueError, match="trained on tapes of 8 cells, not 16"):
+        protocol.evaluate(str(uninterrupted), length=16, horizon=16)
+    several = protocol.evaluate(uninterrupted.parent, length=8, horizon=8, episodes=1, rules=[4])
+    assert len(several.runs) == 1
+
+
+def test_a_stored_run_scores_what_its_last_evaluation_says(uninterrupted):
+    found = protocol.evaluate(uninterrupted, SPEC.exam)
+    rows = store.read_table(uninterrupted / "eval.parquet")
+    last = rows["step"] == 1600
+    np.testing.assert_array_equal(found.runs[0].success.ravel(), rows["success"][last])
+
+
+def test_missing_runs_are_those_without_a_marker(tmp_path, uninterrupted):
+    root = uninterrupted.parents[3]
+    other = replace(SPEC, seed=9)
+    assert sweep.missing([SPEC, other, other], root) == [other]
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"steps": 1500}, "steps must be a multiple of evaluate_every"),
+        ({"steps": 400}, "the last 2 should count"),
+        ({"last": 0}, "last must be at least 1"),
+        ({"evaluate_every": 100, "steps": 1600}, "must be a multiple of dqn's chunk, 200"),
+        ({"agent": "dqm"}, "unknown agent 'dqm': did you mean 'dqn'"),
+        ({"options": {"widht": 3}}, "unknown option of dqn 'widht': did you mean 'width'"),
+        ({"experiment": "../up"}, "cannot name a directory"),
+        ({"split": "fsp30"}, "did you mean 'fps30'"),
+    ],
+)
+def test_a_run_that_cannot_be_is_refused(tmp_path, change, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        training.run(replace(SPEC, **change), tmp_path)
+
+
+def test_a_checkpoint_of_another_version_is_refused(tmp_path, monkeypatch):
+    with pytest.raises(training.Stopped):
+        training.run(SPEC, tmp_path, stop=lambda: True)
+    monkeypatch.setattr(training, "__version__", "9.9")
+    with pytest.raises(ValueError, match="made with another version"):
+        training.run(SPEC, tmp_path)
+    failures = sweep.run_all([replace(SPEC, options={"width": 17})], tmp_path, workers=1)
+    assert "was begun with another config, options" in failures[0].reason
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("logger", sweep.LOGGERS)
+def test_scalars_reach_the_loggers(tmp_path, logger):
+    short = replace(SPEC, steps=800, last=1)
+    assert sweep.run_all([short], tmp_path, workers=1, log=logger) == []
+    kept = [file for file in tmp_path.rglob("*") if file.is_file()]
+    if logger == "tensorboard":
+        events = [file for file in kept if "tfevents" in file.name]
+        assert b"ood_success" in b"".join(file.read_bytes() for file in events)
+    else:
+        assert any(file.suffix == ".wandb" for file in kept)
+    with pytest.raises(ValueError, match="unknown logger 'x'"):
+        sweep.run_all([short], tmp_path, log="x")

@@ -104,7 +104,7 @@ def test_killed_at_any_moment_a_run_ends_as_if_it_had_not_been(tmp_path, uninter
         str(tmp_path),
     ]
     kills = 0
-    for _ in range(20):
+    for _ in range(5):
         if (tmp_path / str(SPEC.id) / store.MARKER).is_file():
             break
         process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)

@@ -173,6 +173,7 @@ _NAMED: dict[str, tuple[str, int | None]] = {
     "random-2": ("random", 2),
     "fps-0": ("fps", 0),
     "fps-1": ("fps", 1),
+    "tuning": ("tuning", None),
 }
 """Name -> generator and seed of the shipped splits."""
 
@@ -185,7 +186,34 @@ def names() -> tuple[str, ...]:
 def make(name: str) -> Split:
     """Compute a shipped split from scratch. `load` reads the shipped copy of it."""
     generator, seed = _NAMED[_check_name(name)]
-    return generate(name, generator, seed)
+    return tuning() if generator == "tuning" else generate(name, generator, seed)
+
+
+def tuning() -> Split:
+    """Where agents are tuned: rules that are for training in `fps30` and in `matched30`.
+
+    A fifth of them is set aside for validation, so that no choice is ever made on held-out rules.
+    Mirror images stay together. In order of type, ceiling and the success of `flip-ones` every
+    fifth orbit is taken, beginning with the one that makes the two sides most alike.
+    """
+    common = set(load("fps30").train) & set(load("matched30").train)
+    measures, table = [difficulties()[name] for name in MATCHED], rules.table()
+    ceiling, flip_ones = difficulties()["ceiling L16"], difficulties()["flip-ones L16"]
+    orbits = sorted(
+        {tuple(sorted(common & set(rules.mirror_orbit(rule)))) for rule in common},
+        key=lambda orbit: (table[orbit[0]].type, ceiling[orbit[0]], flip_ones[orbit[0]], orbit),
+    )
+
+    def sides(first: int) -> tuple[list[int], list[int]]:
+        test = [rule for orbit in orbits[first::5] for rule in orbit]
+        return sorted(common - set(test)), sorted(test)
+
+    def gap(first: int) -> float:
+        train, test = sides(first)
+        return max(abs(float(by_rule[train].mean() - by_rule[test].mean())) for by_rule in measures)
+
+    train, test = sides(min(range(5), key=gap))
+    return Split("tuning", tuple(train), tuple(test), "tuning", None, features_hash())
 
 
 def generate(name: str, generator: str, seed: int | None = None, held_out: int = HELD_OUT) -> Split:

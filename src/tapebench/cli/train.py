@@ -188,9 +188,10 @@ def _value(name: str, text: str, default: Any) -> Any:
     if isinstance(default, str):
         return text
     try:
-        return type(default)(text)
+        # An option without a default value is a count: there is no other kind of these.
+        return int(text) if default is None else type(default)(text)
     except ValueError:
-        kind = "a whole number" if isinstance(default, int) else "a number"
+        kind = "a number" if isinstance(default, float) else "a whole number"
         raise ValueError(f"{name} is {kind}, not {text!r}") from None
 
 

@@ -1,0 +1,121 @@
+"""Tune an agent: a small random search, the same for every agent, never on held-out rules.
+
+    python tools/tune.py dqn --trials 8 --seeds 2
+
+Trains on the training side of the split `tuning` and judges by success on its validation side,
+which has no rule that is held out in `fps30` or `matched30`. Trial 0 is the agent's defaults; the
+others are drawn from `SPACE` and, for what only this agent has, `EXTRA`, by a seed that does not
+depend on the agent: trial 3 has the same learning rate everywhere. Runs are kept and resumed; the
+result is written to `docs/tuning/AGENT.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tapebench import agents, seeding, store, sweep
+from tapebench.training import RunSpec
+
+PLACE = Path(__file__).parents[1] / "docs" / "tuning"
+
+SPACE: dict[str, tuple[Any, ...]] = {
+    "learning_rate": (2e-4, 5e-4, 1e-3),
+    "discount": (0.9, 0.95, 0.98),
+    "target_every": (100, 250, 1000),
+    "epsilon_steps": (10_000, 20_000, 50_000),
+    "batch": (64, 128),
+}
+"""What is searched for every value-based agent."""
+
+EXTRA: dict[str, dict[str, tuple[Any, ...]]] = {
+    "dqn": {},
+    "rad": {"flip_probability": (0.01, 0.03)},
+    "curl": {"curl_weight": (0.03, 0.1, 0.3), "momentum": (0.95, 0.99)},
+    "pearl": {"context": (4, 8, 16), "latent_size": (8, 16), "kl_weight": (1e-4, 1e-3, 1e-2)},
+}
+"""What only one agent has."""
+
+
+def main() -> None:
+    """Run the search and write what it found."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("agent", choices=agents.NAMES)
+    parser.add_argument("--network", default="mlp", choices=("mlp", "conv"))
+    parser.add_argument("--trials", type=int, default=8)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=50_000)
+    parser.add_argument("--results", type=Path, default=Path("tuning-runs"))
+    options = parser.parse_args()
+    fixed = {"network": options.network} | ({"width": 32} if options.network == "conv" else {})
+    trials = [fixed | draw(options.agent, number) for number in range(options.trials)]
+    specs = [
+        RunSpec(
+            agent=options.agent,
+            seed=seed,
+            experiment=f"{options.network}-{number}",
+            split="tuning",
+            options=trial,
+            steps=options.steps,
+            evaluate_every=10_000,
+            episodes=10,
+            last=2,
+        )
+        for number, trial in enumerate(trials)
+        for seed in range(options.seeds)
+    ]
+    failures = sweep.run_all(sweep.missing(specs, options.results), options.results, report=show)
+    for failure in failures:
+        print(f"{failure.run}: {failure.reason}", file=sys.stderr)
+    found = []
+    for number, trial in enumerate(trials):
+        ours = [spec for spec in specs if spec.experiment == f"{options.network}-{number}"]
+        done = [path for spec in ours if (path := place(spec, options.results)).is_file()]
+        scores = [store.read_json(path)["ood"]["success"] for path in done]
+        seen = [store.read_json(path)["id"]["success"] for path in done]
+        row = {"trial": number, "options": trial, "validation": scores, "training": seen}
+        found.append(row | {"mean_validation": float(np.mean(scores)) if scores else None})
+    found.sort(key=lambda row: -(row["mean_validation"] or 0.0))
+    document = {
+        "agent": options.agent,
+        "network": options.network,
+        "steps": options.steps,
+        "seeds": options.seeds,
+        "space": {**SPACE, **EXTRA[options.agent]},
+        "trials": found,
+    }
+    PLACE.mkdir(exist_ok=True)
+    name = f"{options.agent}-{options.network}.json"
+    store.write_text(PLACE / name, json.dumps(document, indent=1) + "\n")
+    for row in found:
+        print(row["mean_validation"], row["options"])
+
+
+def draw(agent: str, trial: int) -> dict[str, Any]:
+    """The options of a trial that differ from the defaults; those of trial 0 do not."""
+    if trial == 0:
+        return {}
+    return {
+        name: values[int(seeding.generator(trial, "tune", name).integers(len(values)))]
+        for name, values in {**SPACE, **EXTRA[agent]}.items()
+    }
+
+
+def place(spec: RunSpec, root: Path) -> Path:
+    """Where a run's summary is."""
+    return root / str(spec.id) / "summary.json"
+
+
+def show(event: dict[str, Any]) -> None:
+    """A line whenever a run ends."""
+    if event["step"] >= event["steps"]:
+        print(f"{event['run']}: {event.get('ood', 0):.3f}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

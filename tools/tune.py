@@ -72,13 +72,13 @@ def main() -> None:
     failures = sweep.run_all(sweep.missing(specs, options.results), options.results, report=show)
     for failure in failures:
         print(f"{failure.run}: {failure.reason}", file=sys.stderr)
-    found = []
+    found: list[dict[str, Any]] = []
     for number, trial in enumerate(trials):
         ours = [spec for spec in specs if spec.experiment == f"{options.network}-{number}"]
         done = [path for spec in ours if (path := place(spec, options.results)).is_file()]
         scores = [store.read_json(path)["ood"]["success"] for path in done]
         seen = [store.read_json(path)["id"]["success"] for path in done]
-        row = {"trial": number, "options": trial, "validation": scores, "training": seen}
+        row: dict[str, Any] = {"trial": number, "options": trial, "validation": scores, "training": seen}
         found.append(row | {"mean_validation": float(np.mean(scores)) if scores else None})
     found.sort(key=lambda row: -(row["mean_validation"] or 0.0))
     document = {

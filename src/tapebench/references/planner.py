@@ -1,14 +1,18 @@
 """`belief-planner`: find the rule out, then search with it. Blind, and near what is possible.
 
-The posterior is that of `tapebench.references.belief`. The first flip is one that shows the most
-of the rule; from then on the most probable rule is taken for the true one and
+The posterior is that of `tapebench.references.belief`. While no rule is sure the first flip of an
+episode is one that shows the most of it, and so is any later one for which nothing is planned.
+After the first the most probable rule is taken for the true one and
 `tapebench.references.search` plans with it. A plan is kept while the tape does what it foresaw;
 one surprise, and the posterior, which the surprise has changed, is asked again.
+
+The posterior outlives the episode: a row whose time is back at zero is in another trial with the
+same rule, and plans at once if it is sure of it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -21,24 +25,30 @@ from tapebench.policy import Policy, blind
 from tapebench.references import belief, search
 from tapebench.task import Task
 
+SURE = 0.9
+"""Probability from which a rule counts as known. Rules that no transition has told apart share
+theirs equally, so anything above a half means that a single one is left."""
 
-@dataclass
+
+@dataclass(frozen=True)
 class _Memory:
-    """What is believed and planned in B episodes. Belongs to one run of the exam."""
+    """What is believed and planned in B rows."""
 
     log_belief: np.ndarray
     """`[B, 256]`."""
     plan: np.ndarray
-    """int `[B, H]`: the cell to flip at each step; -1 where nothing is planned."""
-    foreseen: np.ndarray
-    """uint32 `[B]`: what the tape should be now if the plan's rule is the true one."""
+    """int `[B, H + 1]`: the cell to flip at each step; -1 where nothing is planned."""
     assumed: np.ndarray
     """int `[B]`: the rule the plan was made for; -1 for none."""
+    foreseen: np.ndarray
+    """uint32 `[B]`: what the tape should be now if that is the true one."""
     tape: np.ndarray
     """uint32 `[B, W]`: the tape before the last flip."""
     cell: np.ndarray
     """int `[B]`: the last flip."""
-    t: int
+    t: np.ndarray
+    """int `[B]`: the step it was made at. Where time does not grow no step was taken: it is a
+    new trial, or the last one is over, and there is nothing to learn."""
 
 
 @cache
@@ -56,54 +66,71 @@ def belief_planner(
         prior = np.asarray(belief.log_prior(candidates))
         return _Memory(
             log_belief=np.tile(prior, (num, 1)),
-            plan=np.full((num, task.horizon), -1),
-            foreseen=np.zeros(num, np.uint32),
+            plan=np.full((num, task.horizon + 1), -1),
             assumed=np.full(num, -1),
+            foreseen=np.zeros(num, np.uint32),
             tape=np.zeros((num, 1), np.uint32),
             cell=np.zeros(num, int),
-            t=0,
+            t=np.full(num, task.horizon),
         )
 
-    return blind(Policy(name, init, partial(_act, task), backend="numpy"))
+    return blind(Policy(name, init, partial(_act, task), backend="numpy", belief=posterior))
+
+
+def posterior(memory: _Memory) -> np.ndarray:
+    """The planner's belief, `[B, 256]`: probabilities of the rules given all it has observed."""
+    return np.exp(memory.log_belief)
 
 
 def _act(
     task: Task, memory: _Memory, obs: np.ndarray, rng: np.random.Generator
 ) -> tuple[_Memory, np.ndarray]:
-    cells = obs[:, : task.length]
+    cells, t = obs[:, : task.length], search.read_time(obs, task)
     tape = dynamics.pack(cells)
-    if memory.t == 0:
-        action = np.asarray(_most_telling(memory.log_belief, tape, rng.random(cells.shape), task))
-    else:
-        last = memory.log_belief, memory.tape, memory.cell, tape
-        memory.log_belief = np.asarray(_learn(*last, task.length))
-        _replan(task, memory, tape[:, 0], rng)
-        planned = memory.plan[:, memory.t]
-        flip_ones = (cells + rng.random(cells.shape)).argmax(axis=1)
-        action = np.where(planned >= 0, planned, flip_ones)
+    learned = _learn(memory.log_belief, memory.tape, memory.cell, tape, task.length)
+    log_belief = np.where((t > memory.t)[:, None], learned, memory.log_belief)
+    is_sure = log_belief.max(axis=1) > np.log(SURE)
+    is_running = (tape[:, 0] != np.uint32(task.goal or 0)) & (t < task.horizon)
+
+    memory = replace(memory, log_belief=log_belief)
+    memory = _replan(task, memory, tape[:, 0], t, is_running & (is_sure | (t > 0)), rng)
+    planned = memory.plan[np.arange(len(t)), t]
+    action = np.where(planned >= 0, planned, search.flip_ones(cells, rng))
+    is_asking = is_running & (planned < 0) & ~is_sure
+    if is_asking.any():
+        telling = _most_telling(log_belief, tape, rng.random(cells.shape), task)
+        action = np.where(is_asking, telling, action)
+
     rule = np.where(memory.assumed >= 0, memory.assumed, 0)
-    memory.foreseen = dynamics.step(tape, action, rule, task.length)[:, 0]
-    memory.tape, memory.cell, memory.t = tape, action, memory.t + 1
-    return memory, action
+    foreseen = dynamics.step(tape, action, rule, task.length)[:, 0]
+    return replace(memory, foreseen=foreseen, tape=tape, cell=action, t=t), action
 
 
-def _replan(task: Task, memory: _Memory, tape: np.ndarray, rng: np.random.Generator) -> None:
+def _replan(
+    task: Task,
+    memory: _Memory,
+    tape: np.ndarray,
+    t: np.ndarray,
+    may_plan: np.ndarray,
+    rng: np.random.Generator,
+) -> _Memory:
     """Plan anew where there is no plan yet, or the tape is not what the plan foresaw."""
     goal = task.goal or 0
+    is_new = t == 0
+    plan = np.where(is_new[:, None], -1, memory.plan)
+    assumed = np.where(is_new, -1, memory.assumed)
     likeliest = memory.log_belief.argmax(axis=1)
-    is_surprised = (memory.assumed < 0) | (memory.foreseen != tape)
-    is_running = tape != np.uint32(goal)
-    stale = np.flatnonzero(is_surprised & is_running & (likeliest != memory.assumed))
-    left = task.horizon - memory.t
+    is_surprised = (assumed < 0) | (memory.foreseen != tape)
+    stale = np.flatnonzero(may_plan & is_surprised & (likeliest != assumed))
     for rule in np.unique(likeliest[stale]):
         rows = stale[likeliest[stale] == rule]
-        around = search.ball(int(rule), task.length, goal)
-        ways = search.find_ways(tape[rows], [left] * len(rows), around, goal, rng)
-        memory.assumed[rows] = rule
-        memory.plan[rows] = -1
+        left = (task.horizon - t[rows]).tolist()
+        ways = search.find_ways(tape[rows], left, int(rule), task.length, goal, rng)
+        assumed[rows], plan[rows] = rule, -1
         for row, way in zip(rows, ways, strict=True):
             if way is not None:
-                memory.plan[row, memory.t : memory.t + len(way)] = way
+                plan[row, t[row] : t[row] + len(way)] = way
+    return replace(memory, plan=plan, assumed=assumed)
 
 
 @partial(jax.jit, static_argnames="length")

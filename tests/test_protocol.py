@@ -161,6 +161,8 @@ def test_stored_agents_are_compared_by_seeds(tmp_path):
     row = found["id"]
     assert row["a"] - row["b"] == pytest.approx(row["difference"])
     assert row["interval"][0] > 0.1
+    low, high = row["interval_over_rules_too"]
+    assert low < row["difference"] < high
     assert row["p"] <= row["p_holm"] < 0.01
     assert row["improvement"] > 0.7
     with pytest.raises(ValueError, match="several agents"):

@@ -296,6 +296,9 @@ def compare(a: Sat, b: Sat) -> dict[str, Any]:
             tested = stats.welch(*by_seed)
             is_paired = len(ours) == len(theirs)
             interval = stats.paired_interval(*by_seed, rng) if is_paired else tested.difference
+            if is_paired and by_seed[0].shape[1] > 1:
+                in_general = stats.hierarchical_interval(by_seed[0] - by_seed[1], rng)
+                row["interval_over_rules_too"] = [in_general.low, in_general.high]
             row["p"] = tested.p
             row["improvement"] = stats.probability_of_improvement(*by_seed, rng).mean
         else:

@@ -216,6 +216,8 @@ def print_score(document: dict[str, Any]) -> None:
 
     def add(label: str, note: str, values: Sequence[Any], digits: int = 3) -> None:
         id_value, ood_value = values
+        if id_value is None and ood_value is None:
+            return
         drop = f"{id_value - ood_value:+.{digits}f}" if None not in values else ""
         shown = ["" if value is None else f"{value:.{digits}f}" for value in values]
         table.add_row(label, note, *shown, drop)
@@ -277,18 +279,22 @@ def print_comparison(document: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    a, b = document["a"], document["b"]
-    table = Table("", "A", "B", "A - B", "95%", "rules won : lost", title=f"A = {a}, B = {b}")
+    columns = ["", "A", "B", "A - B", "95%", "rules won : lost"]
+    over_seeds = document["interval_over"] == "seeds"
+    if over_seeds:
+        columns += ["95%, rules drawn too", "P(A > B)", "p (Holm)"]
+    table = Table(*columns, title=f"A = {document['a']}, B = {document['b']}")
     for subset in ("id", "ood"):
-        if row := document[subset]:
-            table.add_row(
-                subset.upper(),
-                f"{row['a']:.3f}",
-                f"{row['b']:.3f}",
-                f"{row['difference']:+.3f}",
-                ends(row["interval"]),
-                f"{row['rules_won']} : {row['rules_lost']}",
-            )
+        row = document[subset]
+        if not row:
+            continue
+        cells = [subset.upper(), f"{row['a']:.3f}", f"{row['b']:.3f}", f"{row['difference']:+.3f}"]
+        cells += [ends(row["interval"]), f"{row['rules_won']} : {row['rules_lost']}"]
+        if over_seeds:
+            wider = row.get("interval_over_rules_too")
+            cells += [ends(wider) if wider else "", f"{row['improvement']:.2f}"]
+            cells.append(f"{row['p_holm']:.2g}")
+        table.add_row(*cells)
     console = Console()
     console.print(table)
     console.print(f"interval over {document['interval_over']}, paired on the same exam")

@@ -5,7 +5,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet --constraint requirements.lock
 
-.PHONY: bench test quick lint throughput cost lock data clean
+.PHONY: bench test quick lint throughput cost training-speed lock data clean
 
 bench: $(VENV)/.installed
 	$(VENV)/bin/python examples/trivial_lines.py
@@ -28,6 +28,10 @@ throughput: $(VENV)/.installed-dev
 # What one decision of the planning and inference references costs.
 cost: $(VENV)/.installed-dev
 	$(VENV)/bin/python benchmarks/references.py
+
+# How fast agents train, beside Stable-Baselines3 and the machine's own limit.
+training-speed: $(VENV)/.installed-dev
+	$(VENV)/bin/python benchmarks/training.py
 
 # The shipped data, computed again. Tests compare it byte for byte.
 data: $(VENV)/.installed

@@ -119,10 +119,14 @@ def test_the_package_never_pickles():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "options", "holds"),
-    [("throughput.py", ["--no-peers"], '"marks"'), ("references.py", [], '"decisions"')],
+    [
+        ("throughput.py", ["--no-peers"], '"marks"'),
+        ("references.py", [], '"decisions"'),
+        ("training.py", [], '"marks"'),
+    ],
 )
 def test_the_benchmarks_run(tmp_path, script, options, holds):
     out = tmp_path / "figures.json"
     command = [sys.executable, str(ROOT / "benchmarks" / script), "--quick", *options]
-    subprocess.run([*command, "--json", str(out)], check=True, capture_output=True, timeout=300)
+    subprocess.run([*command, "--json", str(out)], check=True, capture_output=True, timeout=600)
     assert holds in out.read_text()

@@ -1,0 +1,94 @@
+"""What an agent is: three pure functions, and a state that is nothing but arrays."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+
+from tapebench.policy import Policy
+
+
+@dataclass(frozen=True)
+class Agent:
+    """How to begin, how to learn for a while, and how to act on what was learnt.
+
+    Nothing here knows seeds, files or progress: one run is `init` with its key, then `train`
+    again and again. Two agents made of equal configs and environments share their compiled
+    programs, whatever the rules they train on.
+    """
+
+    name: str
+    chunk: int
+    """Environment steps that one `train` takes."""
+    init: Callable[[Array], Any]
+    """Key -> state: parameters, optimiser, replay, environments, keys and counters. Every leaf
+    is an array; random keys are typed JAX keys, which `to_arrays` stores by their `key_data`."""
+    train: Callable[[Any], tuple[Any, dict[str, Array]]]
+    """State -> state after `chunk` more steps, and scalars to watch. One compiled program that
+    works in place: the state given is used up."""
+    policy: Callable[[Any], Policy]
+    """State -> its greedy policy, blind to the rule. Holds a copy of the parameters in its
+    memory, so that it outlives the state and `act` is the same function every time."""
+
+
+Make = Callable[[Any, Any, Any], Agent]
+"""`make(config, env, params)` of an agent's module."""
+
+
+def to_arrays(state: Any) -> dict[str, np.ndarray]:
+    """A state as named arrays, for storage: `learner.network.head.weight` and so on."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
+    return {_name(path): np.asarray(_plain(leaf)) for path, leaf in leaves}
+
+
+def from_arrays(like: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    """The state whose `to_arrays` these are.
+
+    `like` is a state of the same agent or its shape, `jax.eval_shape(agent.init, key)`.
+    """
+    leaves, tree = jax.tree_util.tree_flatten_with_path(like)
+    names = [_name(path) for path, _ in leaves]
+    if differing := sorted(set(names) ^ set(arrays)):
+        raise ValueError(f"not a state of this agent: {differing[0]!r} is only on one side")
+    restored = [
+        _restore(name, leaf, arrays[name]) for name, (_, leaf) in zip(names, leaves, strict=True)
+    ]
+    return jax.tree_util.tree_unflatten(tree, restored)
+
+
+def one_of(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return `name` if it is known, else raise a `ValueError` that suggests the nearest."""
+    known = tuple(known)
+    if name in known:
+        return name
+    close = difflib.get_close_matches(str(name), known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+    raise ValueError(f"unknown {kind} {name!r}: {hint}")
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".")
+
+
+def _is_key(leaf: Any) -> bool:
+    return jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _plain(leaf: Any) -> Any:
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+
+
+def _restore(name: str, like: Any, array: np.ndarray) -> Array:
+    found = jax.numpy.asarray(array)
+    if _is_key(like):
+        found = jax.random.wrap_key_data(found)
+    if found.shape != like.shape or found.dtype != like.dtype:
+        wanted, got = f"{like.dtype}{list(like.shape)}", f"{found.dtype}{list(found.shape)}"
+        raise ValueError(f"not a state of this agent: {name!r} is {got}, not {wanted}")
+    return found

@@ -1,0 +1,84 @@
+"""CURL: DQN with a contrastive loss on its features (Srinivas et al. 2020).
+
+    L = L_DQN + λ · mean_i −log( exp(q_i W k_i) / Σ_j exp(q_i W k_j) )
+
+q are the features of one random transform of the observations, k those of another by a copy of
+the network that follows it slowly, W is learnt. The transforms are those of `rad`.
+
+Deviations from Srinivas et al.:
+
+1. the DQN loss is on the observations as they are, not on transformed ones;
+2. the features are those of the last hidden layer (for `conv` their mean over the ring), without
+   a projection behind them;
+3. W begins near zero, where all pairs look alike, instead of uniform in [0, 1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from tapebench.agents import dqn, nn, rad
+from tapebench.agents.api import Agent
+from tapebench.agents.replay import Batch
+
+if TYPE_CHECKING:
+    from tapebench import env as envs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(rad.Config):
+    curl_weight: float = 0.1
+    """λ, the weight of the contrastive loss."""
+    momentum: float = 0.95
+    """What the slow copy keeps of itself in each update."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        dqn.check_share(self, "momentum")
+        if not self.curl_weight >= 0:
+            raise ValueError(f"curl_weight must not be negative, not {self.curl_weight}")
+
+
+def info_nce(query: Array, key: Array, bilinear: Array) -> Array:
+    """The contrastive loss of `query[B, F]` against `key[B, F]`, pair i belonging together."""
+    similarity = query @ bilinear @ key.T
+    own = jnp.arange(len(query))
+    return optax.softmax_cross_entropy_with_integer_labels(similarity, own).mean()
+
+
+@cache
+def contrast(augment: dqn.Augment, weight: float, momentum: float) -> dqn.Auxiliary:
+    """The loss above. The same functions every time, as compiled programs need it."""
+
+    def init(key: Array, network: nn.Network) -> tuple[Array, nn.Network]:
+        width = int(network.head.in_features)
+        return 0.1 / width * jax.random.normal(key, (width, width)), network
+
+    def loss(
+        key: Array, network: nn.Network, bilinear: Array, slow: nn.Network, batch: Batch
+    ) -> Array:
+        query_key, key_key = jax.random.split(key)
+        query = network.features(augment(query_key, batch).obs)
+        other = jax.lax.stop_gradient(slow.features(augment(key_key, batch).obs))
+        return weight * info_nce(query, other, bilinear)
+
+    def follow(slow: nn.Network, network: nn.Network) -> nn.Network:
+        return optax.incremental_update(network, slow, 1.0 - momentum)
+
+    return dqn.Auxiliary(init, loss, follow)
+
+
+def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:
+    """DQN with the contrastive loss."""
+    augment = rad.augmentation(
+        config.augment, env.length, config.max_shift, config.flip_probability
+    )
+    auxiliary = contrast(augment, config.curl_weight, config.momentum)
+    return dqn.make(config, env, params, name="curl", auxiliary=auxiliary)

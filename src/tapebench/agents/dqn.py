@@ -1,0 +1,429 @@
+"""Double DQN: Mnih et al. 2015 with the target of van Hasselt et al. 2016.
+
+    y = r + γ (1 − end) Q⁻(s', argmax_a Q(s', a))        L = mean Huber(Q(s, a) − y)
+
+Q⁻ is a copy of Q that is renewed every `target_every` updates. An episode ends by success or at
+the horizon; t/H is observed, so the horizon is a true end and nothing is bootstrapped over it.
+
+Deviations from Mnih et al.:
+
+1. the action of the next state is chosen by Q and valued by Q⁻ (`double=False` undoes it);
+2. several environments step together, and the updates due for these steps follow at once;
+3. Adam instead of RMSProp; rewards are not clipped, the loss is Huber as theirs;
+4. the horizon is an end, see above.
+
+RAD is this with `augment`, CURL with `auxiliary`; PEARL brings an `Algorithm` of its own into the
+same loop, which is the second half of this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from tapebench.agents import nn, replay
+from tapebench.agents.api import Agent, one_of
+from tapebench.agents.replay import Batch, Replay
+from tapebench.policy import Policy, blind
+
+if TYPE_CHECKING:
+    from tapebench import env as envs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    network: str = "mlp"
+    """`mlp`: fully connected; `conv`: circular convolutions, which commute with rotation."""
+    width: int = 256
+    """Units of a hidden layer, or its channels in each cell for `conv` (32 is plenty there)."""
+    depth: int = 2
+    """Hidden layers."""
+    kernel: int = 3
+    """Cells that a convolution of `conv` sees."""
+    discount: float = 0.95
+    """Per-step discount γ. The horizon is a true end, since the observation carries t/H."""
+    learning_rate: float = 5e-4
+    """Of Adam."""
+    batch: int = 128
+    """Transitions in an update."""
+    steps_per_update: int = 4
+    """Environment steps for each update."""
+    replay_size: int = 100_000
+    """Transitions kept."""
+    warmup: int = 1_000
+    """Environment steps before the first update."""
+    epsilon_start: float = 1.0
+    """Share of random actions at the start."""
+    epsilon_end: float = 0.05
+    """Share of random actions in the end."""
+    epsilon_steps: int = 20_000
+    """Environment steps from the one to the other, on a straight line."""
+    target_every: int = 250
+    """Updates between renewals of the target network."""
+    double: bool = True
+    """Choose the next action by the network that learns, not by the target network."""
+    num_envs: int = 8
+    """Environments that step together; each step of each one counts."""
+    chunk: int = 1_000
+    """Environment steps in one call of `train`."""
+
+    def __post_init__(self) -> None:
+        one_of("network", self.network, nn.NETWORKS)
+        for name in ("width", "depth", "kernel", "batch", "steps_per_update", "replay_size"):
+            check_count(self, name)
+        for name in ("warmup", "epsilon_steps", "target_every", "num_envs", "chunk"):
+            check_count(self, name)
+        for name in ("discount", "epsilon_start", "epsilon_end"):
+            check_share(self, name)
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate must be positive, not {self.learning_rate}")
+        large, small = self.stride, min(self.num_envs, self.steps_per_update)
+        if large % small:
+            raise ValueError(f"num_envs and steps_per_update: {small} must divide {large}")
+        if self.chunk % large:
+            raise ValueError(f"chunk must be a multiple of {large}, not {self.chunk}")
+        if self.replay_size < self.num_envs:
+            raise ValueError(f"replay_size must be at least num_envs, {self.num_envs}")
+
+    @property
+    def stride(self) -> int:
+        """Environment steps after which the same pattern of steps and updates repeats."""
+        return max(self.num_envs, self.steps_per_update)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Learner:
+    """What is learnt, and what learning needs to go on."""
+
+    network: nn.Network
+    target: nn.Network
+    extra: Any
+    """Parameters of the auxiliary loss; they are learnt too."""
+    slow: Any
+    """What follows the network slowly for the auxiliary loss."""
+    optimiser: optax.OptState
+    updates: Array
+    """int32."""
+
+
+Augment = Callable[[Array, Batch], Batch]
+"""Key and batch -> the batch to learn from instead. A function that stays the same."""
+
+
+@dataclass(frozen=True)
+class Auxiliary:
+    """A loss that is added to that of DQN. Functions that stay the same."""
+
+    init: Callable[[Array, nn.Network], tuple[Any, Any]]
+    """Key and network -> `extra`, learnt along with the network, and `slow`, which follows it."""
+    loss: Callable[[Array, nn.Network, Any, Any, Batch], Array]
+    """Key, network, `extra`, `slow` and the batch -> what is added."""
+    follow: Callable[[Any, nn.Network], Any]
+    """`slow` and the network after an update -> `slow`."""
+
+
+def epsilon(config: Config, steps: Array) -> Array:
+    """The share of random actions after so many environment steps."""
+    done = jnp.clip(steps / config.epsilon_steps, 0.0, 1.0)
+    return config.epsilon_start + done * (config.epsilon_end - config.epsilon_start)
+
+
+def explore(key: Array, values: Array, share: Array) -> Array:
+    """The best action of each row `[E, A]`, or a random one in a `share` of the cases."""
+    action, chance = jax.random.bits(key, (2, len(values)))
+    is_random = (chance >> 8).astype(jnp.float32) * 2.0**-24 < share
+    random = (action % values.shape[-1]).astype(jnp.int32)
+    return jnp.where(is_random, random, values.argmax(axis=-1))
+
+
+def bellman(config: Config, batch: Batch, chooser: Array, judge: Array) -> Array:
+    """The target y `[B]`: values of the next state by the network and the target, `[B, A]`."""
+    chosen = (chooser if config.double else judge).argmax(axis=-1)
+    ahead = jnp.where(batch.ended, 0.0, pick(judge, chosen))
+    return jax.lax.stop_gradient(batch.reward + config.discount * ahead)
+
+
+def pick(values: Array, action: Array) -> Array:
+    """The values `[B]` of the actions taken, of `[B, A]`."""
+    return jnp.take_along_axis(values, action[:, None], axis=-1)[:, 0]
+
+
+def td_loss(config: Config, network: nn.Network, target: nn.Network, batch: Batch) -> Array:
+    """The loss of the module docstring."""
+    fixed = jax.lax.stop_gradient(network)
+    # Without `double` nobody looks at the first of the two, and it is not computed.
+    y = bellman(config, batch, fixed(batch.next_obs), target(batch.next_obs))
+    return optax.huber_loss(pick(network(batch.obs), batch.action), y).mean()
+
+
+def make(
+    config: Config,
+    env: envs.TapeEnv,
+    params: envs.EnvParams,
+    *,
+    name: str = "dqn",
+    augment: Augment | None = None,
+    auxiliary: Auxiliary | None = None,
+) -> Agent:
+    """Double DQN, or a variant of it: see the module."""
+    size = observation_size(env, params)
+    return build(config, env, params, _algorithm(name, config, env, size, augment, auxiliary))
+
+
+@cache
+def _algorithm(
+    name: str,
+    config: Config,
+    env: envs.TapeEnv,
+    size: int,
+    augment: Augment | None,
+    auxiliary: Auxiliary | None,
+) -> Algorithm:
+    optimiser = optax.adam(config.learning_rate)
+
+    def init(key: Array) -> Learner:
+        network_key, extra_key = jax.random.split(key)
+        network = make_network(network_key, config, env, size)
+        extra, slow = auxiliary.init(extra_key, network) if auxiliary else ((), ())
+        return Learner(
+            network=network,
+            target=jax.tree.map(jnp.copy, network),
+            extra=extra,
+            slow=jax.tree.map(jnp.copy, slow),
+            optimiser=optimiser.init((network, extra)),
+            updates=jnp.int32(0),
+        )
+
+    def values(key: Array, learner: Learner, stored: Replay, obs: Array) -> Array:
+        return learner.network(obs)
+
+    def update(key: Array, learner: Learner, stored: Replay) -> tuple[Learner, dict[str, Array]]:
+        draw_key, augment_key, extra_key = jax.random.split(key, 3)
+        drawn = replay.take(stored, replay.draw(draw_key, stored, config.batch))
+        batch = augment(augment_key, drawn) if augment else drawn
+
+        def loss(learnt: tuple[nn.Network, Any]) -> tuple[Array, dict[str, Array]]:
+            network, extra = learnt
+            parts = {"loss": td_loss(config, network, learner.target, batch)}
+            if auxiliary:
+                parts["auxiliary_loss"] = auxiliary.loss(
+                    extra_key, network, extra, learner.slow, drawn
+                )
+            return jnp.stack(list(parts.values())).sum(), parts
+
+        learnt = (learner.network, learner.extra)
+        (network, extra), optimiser_state, parts = descend(
+            optimiser, loss, learnt, learner.optimiser
+        )
+        updates = learner.updates + 1
+        return Learner(
+            network=network,
+            target=optax.periodic_update(network, learner.target, updates, config.target_every),
+            extra=extra,
+            slow=auxiliary.follow(learner.slow, network) if auxiliary else (),
+            optimiser=optimiser_state,
+            updates=updates,
+        ), parts
+
+    def begin(learner: Learner, num: int) -> nn.Network:
+        return learner.network
+
+    def act(network: nn.Network, obs: Array, key: Array) -> tuple[nn.Network, Array]:
+        return network, network(obs).argmax(axis=-1)
+
+    return Algorithm(name, init, values, update, begin, act)
+
+
+# What the value-based agents share: networks by config, and the loop of steps and updates.
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """What an agent does its own way inside the loop.
+
+    To be made once for a config (`functools.cache`): the compiled programs belong to it.
+    """
+
+    name: str
+    init: Callable[[Array], Any]
+    """Key -> learner, a pytree of arrays."""
+    values: Callable[[Array, Any, Replay, Array], Array]
+    """Key, learner, replay and observations `[E, D]` -> action values `[E, A]` to explore by."""
+    update: Callable[[Array, Any, Replay], tuple[Any, dict[str, Array]]]
+    """Key, learner and replay -> the learner after one update, and scalars to watch."""
+    begin: Callable[[Any, int], Any]
+    """Learner and number of episodes -> the memory of its policy."""
+    act: Callable[[Any, Array, Array], tuple[Any, Array]]
+    """The `act` of its policy."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class State:
+    """A run between two chunks."""
+
+    learner: Any
+    replay: Replay
+    env: Any
+    """The environments' states, `[E]`."""
+    key: Array
+    """A typed JAX key."""
+    steps: Array
+    """int32: environment steps so far."""
+
+
+def build(config: Config, env: envs.TapeEnv, params: envs.EnvParams, algorithm: Algorithm) -> Agent:
+    """The agent that runs `algorithm` in the loop below."""
+
+    def policy(state: State) -> Policy:
+        # A copy, since the next `train` works in place.
+        learner = jax.tree.map(jnp.copy, state.learner)
+
+        def init(rule: Any, num: int) -> Any:
+            return algorithm.begin(learner, num)
+
+        return blind(Policy(algorithm.name, init, algorithm.act))
+
+    return Agent(
+        name=algorithm.name,
+        chunk=config.chunk,
+        init=partial(_init, config, env, algorithm, params),
+        train=partial(_train, config, env, algorithm, params),
+        policy=policy,
+    )
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _init(
+    config: Config, env: envs.TapeEnv, algorithm: Algorithm, params: envs.EnvParams, key: Array
+) -> State:
+    learner_key, env_key, key = jax.random.split(key, 3)
+    keys = jax.random.split(env_key, config.num_envs)
+    obs, state = jax.vmap(env.reset, in_axes=(0, None))(keys, params)
+    horizon = jnp.copy(params.horizon)
+    return State(
+        learner=algorithm.init(learner_key),
+        replay=replay.empty(obs, config.replay_size, env.length, horizon),
+        env=state,
+        key=key,
+        steps=jnp.int32(0),
+    )
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=4)
+def _train(
+    config: Config, env: envs.TapeEnv, algorithm: Algorithm, params: envs.EnvParams, state: State
+) -> tuple[State, dict[str, Array]]:
+    """`chunk` environment steps, and an update for every `steps_per_update` of them."""
+    step = jax.vmap(env.step, in_axes=(None, 0, 0, None))
+    observe = jax.vmap(env.observe, in_axes=(0, None))
+    watched = jax.eval_shape(algorithm.update, state.key, state.learner, state.replay)[1]
+
+    def play(carry: tuple[State, Array], _: None) -> Any:
+        """One step of every environment."""
+        state, obs = carry
+        key, value_key, explore_key = jax.random.split(state.key, 3)
+        values = algorithm.values(value_key, state.learner, state.replay, obs)
+        action = explore(explore_key, values, epsilon(config, state.steps))
+        obs, after, reward, terminated, truncated, _info = step(None, state.env, action, params)
+        state = replace(
+            state,
+            replay=replay.append(state.replay, action, reward, obs),
+            env=after,
+            key=key,
+            steps=state.steps + config.num_envs,
+        )
+        seen = {
+            "episodes": (terminated | truncated).sum(),
+            "successes": terminated.sum(),
+            "reward": reward.sum(),
+        }
+        return (state, obs), seen
+
+    def iterate(carry: tuple[State, Array], _: None) -> Any:
+        """Play for `stride` steps, then learn for as long as that gives a right to."""
+        carry, seen = jax.lax.scan(play, carry, length=config.stride // config.num_envs)
+        state, obs = carry
+        key, update_key = jax.random.split(state.key)
+
+        def learn(number: Any, carry: Any) -> Any:
+            learner, sums = carry
+            update = jax.random.fold_in(update_key, number)
+            learner, found = algorithm.update(update, learner, state.replay)
+            return learner, jax.tree.map(jnp.add, sums, found)
+
+        # A count that is zero at first is a loop that is not entered. A branch would copy all
+        # parameters.
+        ready = state.steps >= config.warmup
+        due = jnp.where(ready, config.stride // config.steps_per_update, 0)
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), watched)
+        learner, sums = jax.lax.fori_loop(0, due, learn, (state.learner, zeros))
+        return (replace(state, learner=learner, key=key), obs), (seen, sums, due)
+
+    carry = (state, observe(state.env, params))
+    rounds = config.chunk // config.stride
+    (state, _), (seen, sums, due) = jax.lax.scan(iterate, carry, length=rounds)
+    metrics = {name: values.sum() for name, values in seen.items()}
+    metrics["reward"] = metrics["reward"] / config.chunk
+    metrics["epsilon"] = epsilon(config, state.steps)
+    updates = jnp.maximum(due.sum(), 1)
+    return state, metrics | {name: total.sum() / updates for name, total in sums.items()}
+
+
+def descend(
+    optimiser: optax.GradientTransformation,
+    loss: Callable[[Any], tuple[Array, dict[str, Array]]],
+    learnt: Any,
+    optimiser_state: optax.OptState,
+) -> tuple[Any, optax.OptState, dict[str, Array]]:
+    """One step down the gradient of `loss`: what is learnt, the optimiser, and the loss's parts."""
+    slope, parts = jax.grad(loss, has_aux=True)(learnt)
+    change, optimiser_state = optimiser.update(slope, optimiser_state)
+    return optax.apply_updates(learnt, change), optimiser_state, parts
+
+
+def observation_size(env: envs.TapeEnv, params: envs.EnvParams) -> int:
+    """Entries of an observation of this environment."""
+    obs = jax.eval_shape(env.reset, jax.random.key(0), params)[0]
+    if isinstance(obs, dict):
+        raise ValueError("agents take float observations: make the environment without packed")
+    return int(obs.shape[-1])
+
+
+def make_network(
+    key: Array, config: Config, env: envs.TapeEnv, size: int, latent_size: int = 0
+) -> nn.Network:
+    """The network that a config asks for."""
+    return nn.make(
+        key,
+        config.network,
+        length=env.length,
+        observation_size=size,
+        num_actions=env.num_actions,
+        width=config.width,
+        depth=config.depth,
+        kernel=config.kernel,
+        latent_size=latent_size,
+    )
+
+
+def check_count(config: Any, name: str) -> None:
+    """Raise a `ValueError` unless the field is a positive integer."""
+    value = getattr(config, name)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a positive integer, not {value!r}")
+
+
+def check_share(config: Any, name: str) -> None:
+    """Raise a `ValueError` unless the field is a number from 0 to 1."""
+    value = getattr(config, name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise ValueError(f"{name} must be from 0 to 1, not {value!r}")

@@ -1,0 +1,274 @@
+"""PEARL-style DQN: Q conditioned on what the episode so far says about its rule
+(after Rakelly et al. 2019).
+
+Each transition c = (tape, action, next tape) of the present episode contributes a Gaussian factor
+with mean μ(c) and precision ρ(c) ≥ 0. With the prior N(0, 1) their product is
+
+    q(z | c_1..c_n) = N( Σ ρ_i μ_i / (1 + Σ ρ_i),  1 / (1 + Σ ρ_i) ),
+
+which does not depend on their order and is the prior where there is none. With z drawn from it,
+
+    y = r + γ (1 − end) Q⁻(s', argmax_a Q(s', a, z'), z')
+    L = mean Huber(Q(s, a, z) − y) + λ KL( q(z | c) ‖ N(0, 1) ).
+
+The encoder learns from both terms, through z.
+
+Deviations from Rakelly et al.:
+
+1. DQN in place of SAC, since actions are cells; Double DQN as in `dqn`;
+2. the context is the last `context` transitions of the episode itself, in training as in use. So
+   the values are those of an agent that finds its rule out as it goes, and z' knows one transition
+   more than z;
+3. factors have no reward, which the evaluator does not show: here it follows from the next tape;
+4. the prior is a factor of the product, so that no context and little context need no exception;
+5. exploration acts on a z drawn anew in every step, the greedy policy on the mean.
+
+The policy keeps its context from one episode to the next as long as its memory goes on, which is
+right where the rule stays the same; a transition is never made across two episodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from tapebench.agents import dqn, nn, replay
+from tapebench.agents.api import Agent
+from tapebench.agents.replay import Replay
+
+if TYPE_CHECKING:
+    from tapebench import env as envs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(dqn.Config):
+    context: int = 8
+    """Transitions of the present episode that are looked back on."""
+    latent_size: int = 8
+    """Entries of z."""
+    encoder_width: int = 64
+    """Units of the encoder's hidden layers."""
+    kl_weight: float = 1e-3
+    """λ, the weight of the divergence from the prior."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("context", "latent_size", "encoder_width"):
+            dqn.check_count(self, name)
+        if not self.kl_weight >= 0:
+            raise ValueError(f"kl_weight must not be negative, not {self.kl_weight}")
+
+
+class Gaussian(NamedTuple):
+    """Factors or posteriors over z, diagonal: `[..., Z]` each."""
+
+    precision: Array
+    weighted: Array
+    """The mean times the precision: what adds up in a product."""
+
+    @property
+    def mean(self) -> Array:
+        return self.weighted / self.precision
+
+    def draw(self, key: Array) -> Array:
+        """A sample of each."""
+        noise = jax.random.normal(key, self.precision.shape)
+        return self.mean + noise / jnp.sqrt(self.precision)
+
+
+def posterior(factors: Gaussian, is_real: Array) -> Gaussian:
+    """The product of the prior and the real ones of factors `[B, C, Z]`; `is_real[B, C]`."""
+    real = is_real[..., None].astype(jnp.float32)
+    return Gaussian(
+        precision=1.0 + (real * factors.precision).sum(axis=-2),
+        weighted=(real * factors.weighted).sum(axis=-2),
+    )
+
+
+def divergence(found: Gaussian) -> Array:
+    """KL from the prior N(0, 1), summed over the entries of z: `[...]`."""
+    variance = 1.0 / found.precision
+    return 0.5 * (variance + found.mean**2 - 1.0 - jnp.log(variance)).sum(axis=-1)
+
+
+class Encoder(eqx.Module):
+    """A factor from each transition. For `conv` it looks at neighbourhoods, then averages."""
+
+    hidden: tuple[eqx.nn.Linear, ...]
+    head: eqx.nn.Linear
+    num_actions: int = eqx.field(static=True)
+    kernel: int = eqx.field(static=True)
+    """0: fully connected."""
+
+    def __call__(self, before: Array, action: Array, after: Array) -> Gaussian:
+        """Tapes `[..., L]` and actions `[...]` -> factors `[..., Z]`."""
+        chosen = jax.nn.one_hot(action, self.num_actions)
+        if self.kernel:
+            x = nn.windows(jnp.stack([before, chosen, after], axis=-1), self.kernel)
+            x = jax.nn.relu(nn.linear(self.hidden[0], x)).mean(axis=-2)
+        else:
+            x = jnp.concatenate([before, chosen, after], axis=-1)
+            x = jax.nn.relu(nn.linear(self.hidden[0], x))
+        for layer in self.hidden[1:]:
+            x = jax.nn.relu(nn.linear(layer, x))
+        mean, certainty = jnp.split(nn.linear(self.head, x), 2, axis=-1)
+        precision = jax.nn.softplus(certainty)
+        return Gaussian(precision, precision * mean)
+
+
+class Model(eqx.Module):
+    """What is learnt."""
+
+    encoder: Encoder
+    network: nn.Network
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Learner:
+    """What is learnt, and what learning needs to go on."""
+
+    model: Model
+    target: nn.Network
+    optimiser: optax.OptState
+    updates: Array
+    """int32."""
+
+
+class Memory(NamedTuple):
+    """What the policy of B episodes remembers."""
+
+    model: Model
+    factors: Gaussian
+    """`[B, C, Z]`: of the last transitions, in no order; zeros where there is none yet."""
+    number: Array
+    """int32 `[B]`: transitions seen."""
+    obs: Array
+    """float32 `[B, D]`: the last observation. Its time is past any at the very beginning."""
+    action: Array
+    """int32 `[B]`: what was done there."""
+
+
+def make_encoder(key: Array, config: Config, env: envs.TapeEnv) -> Encoder:
+    """The encoder that a config asks for."""
+    width, is_conv = config.encoder_width, config.network == "conv"
+    inputs = 3 * config.kernel if is_conv else 2 * env.length + env.num_actions
+    sizes = (inputs, width), (width, width), (width, 2 * config.latent_size)
+    *hidden, head = nn.layers(key, *sizes)
+    return Encoder(tuple(hidden), head, env.num_actions, config.kernel if is_conv else 0)
+
+
+def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:
+    """The agent of the module docstring."""
+    algorithm = _algorithm(config, env, dqn.observation_size(env, params))
+    return dqn.build(config, env, params, algorithm)
+
+
+@cache
+def _algorithm(config: Config, env: envs.TapeEnv, size: int) -> dqn.Algorithm:
+    optimiser = optax.adam(config.learning_rate)
+    length = env.length
+
+    def init(key: Array) -> Learner:
+        encoder_key, network_key = jax.random.split(key)
+        model = Model(
+            encoder=make_encoder(encoder_key, config, env),
+            network=dqn.make_network(network_key, config, env, size, config.latent_size),
+        )
+        return Learner(
+            model=model,
+            target=jax.tree.map(jnp.copy, model.network),
+            optimiser=optimiser.init(model),
+            updates=jnp.int32(0),
+        )
+
+    def values(key: Array, learner: Learner, stored: Replay, obs: Array) -> Array:
+        seen = replay.past(stored, replay.present(stored), config.context)
+        factors = learner.model.encoder(seen.before, seen.action, seen.after)
+        return learner.model.network(obs, posterior(factors, seen.is_real).draw(key))
+
+    def update(key: Array, learner: Learner, stored: Replay) -> tuple[Learner, dict[str, Array]]:
+        draw_key, z_key, next_key = jax.random.split(key, 3)
+        places = replay.draw(draw_key, stored, config.batch)
+        batch = replay.take(stored, places)
+        seen = replay.past(stored, places, config.context)
+        # The transition itself comes first: it is known by the time of the next observation.
+        known = replay.Past(
+            before=_prepend(batch.obs[:, :length], seen.before),
+            action=_prepend(batch.action, seen.action),
+            after=_prepend(batch.next_obs[:, :length], seen.after),
+            is_real=_prepend(jnp.ones_like(batch.ended), seen.is_real),
+        )
+
+        def loss(model: Model) -> tuple[Array, dict[str, Array]]:
+            factors = model.encoder(known.before, known.action, known.after)
+            now = posterior(Gaussian(*(x[:, 1:] for x in factors)), seen.is_real)
+            latest = Gaussian(*(x[:, :-1] for x in factors))
+            then = posterior(latest, known.is_real[:, :-1]).draw(next_key)
+            chooser = jax.lax.stop_gradient(model.network)(batch.next_obs, then)
+            y = dqn.bellman(config, batch, chooser, learner.target(batch.next_obs, then))
+            chosen = dqn.pick(model.network(batch.obs, now.draw(z_key)), batch.action)
+            parts = {
+                "loss": optax.huber_loss(chosen, y).mean(),
+                "kl": divergence(now).mean(),
+            }
+            return parts["loss"] + config.kl_weight * parts["kl"], parts
+
+        model, optimiser_state, parts = dqn.descend(
+            optimiser, loss, learner.model, learner.optimiser
+        )
+        updates = learner.updates + 1
+        target = optax.periodic_update(model.network, learner.target, updates, config.target_every)
+        return Learner(model, target, optimiser_state, updates), parts
+
+    def begin(learner: Learner, num: int) -> Memory:
+        nothing = jnp.zeros((num, config.context, config.latent_size))
+        return Memory(
+            model=learner.model,
+            factors=Gaussian(nothing, nothing),
+            number=jnp.zeros(num, jnp.int32),
+            obs=jnp.full((num, size), 2.0),
+            action=jnp.zeros(num, jnp.int32),
+        )
+
+    def act(memory: Memory, obs: Array, key: Array) -> tuple[Memory, Array]:
+        memory = remember(memory, obs, length)
+        everything = jnp.ones(memory.factors.precision.shape[:2], bool)
+        latent = posterior(memory.factors, everything).mean
+        action = memory.model.network(obs, latent).argmax(axis=-1)
+        return memory._replace(obs=obs, action=action), action
+
+    return dqn.Algorithm("pearl", init, values, update, begin, act)
+
+
+def remember(memory: Memory, obs: Array, length: int) -> Memory:
+    """The memory with the transition that led to `obs`, where there was one.
+
+    There was none if time did not go on: at the start of an episode, whether the first or a
+    later one, and in an episode that stands still because it is over.
+    """
+    happened = obs[:, length] > memory.obs[:, length]
+    factor = memory.model.encoder(memory.obs[:, :length], memory.action, obs[:, :length])
+    slots = memory.factors.precision.shape[1]
+    is_slot = jnp.arange(slots) == (memory.number % slots)[:, None]
+    write = (is_slot & happened[:, None])[..., None]
+    return memory._replace(
+        factors=Gaussian(
+            *(
+                jnp.where(write, new[:, None], old)
+                for new, old in zip(factor, memory.factors, strict=True)
+            )
+        ),
+        number=memory.number + happened,
+    )
+
+
+def _prepend(one: Array, others: Array) -> Array:
+    return jnp.concatenate([one[:, None], others], axis=1)

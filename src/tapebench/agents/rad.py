@@ -1,0 +1,113 @@
+"""RAD: DQN on observations that are transformed at random (Laskin et al. 2020).
+
+A transform acts on a whole batch in each update, never when acting. The tape's own are a rotation
+and the inversion of cells:
+
+- `shift`: both observations of a transition are rotated by the same random amount, the action is
+  left alone. Action a names a place, so this changes what the label means;
+- `shift-with-action`: the action goes along. Rules commute with rotation, so the result is a
+  transition that might have happened: this changes no label;
+- `flip`: every cell of either observation is inverted with a small probability. A tape with
+  another cell is another tape, so this changes what the label means;
+- `shift+flip`: the paper's, which names "bit shifts and bit flips" and neither rotates actions nor
+  says how far and how often.
+
+Deviations from Laskin et al.:
+
+1. the transforms, since theirs are for images;
+2. without `max_shift` a `shift` is by one cell at most, because it is the labels that pay for it,
+   and a `shift-with-action` by any number of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from tapebench.agents import dqn
+from tapebench.agents.api import Agent, one_of
+from tapebench.agents.replay import Batch
+
+if TYPE_CHECKING:
+    from tapebench import env as envs
+
+TRANSFORMS = ("shift", "shift-with-action", "flip", "shift+flip", "shift-with-action+flip")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(dqn.Config):
+    augment: str = "shift+flip"
+    """`shift`, `shift-with-action`, `flip`, or one of the former `+flip`."""
+    max_shift: int | None = None
+    """Cells to rotate by at most, either way; by default 1, or any if the action goes along."""
+    flip_probability: float = 0.03
+    """Of a cell to be inverted: one of 32 on average."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_augment(self)
+
+
+def check_augment(config: Config) -> None:
+    """Raise a `ValueError` if the fields above make no sense."""
+    one_of("augment", config.augment, TRANSFORMS)
+    dqn.check_share(config, "flip_probability")
+    if config.max_shift is not None:
+        dqn.check_count(config, "max_shift")
+
+
+def rotate(obs: Array, by: Array, length: int) -> Array:
+    """Observations `[B, D]` with cell i moved to cell i + `by[B]`; the goal moves along."""
+    parts = [obs[:, :length], obs[:, length : length + 1]]
+    source = (jnp.arange(length) - by[:, None]) % length
+    parts[0] = jnp.take_along_axis(parts[0], source, axis=-1)
+    if obs.shape[-1] > length + 1:
+        parts.append(jnp.take_along_axis(obs[:, length + 1 :], source, axis=-1))
+    return jnp.concatenate(parts, axis=-1)
+
+
+def flip(key: Array, obs: Array, probability: float, length: int) -> Array:
+    """Observations `[B, D]` with each cell of the tape inverted with this probability."""
+    chosen = jax.random.bernoulli(key, probability, obs.shape)
+    is_cell = jnp.arange(obs.shape[-1]) < length
+    return jnp.where(chosen & is_cell, 1.0 - obs, obs)
+
+
+@cache
+def augmentation(
+    name: str, length: int, max_shift: int | None, flip_probability: float
+) -> dqn.Augment:
+    """A transform by name. The same function every time, as compiled programs need it."""
+    moves, with_action, flips = "shift" in name, "with-action" in name, "flip" in name
+    if max_shift is None:
+        max_shift = length // 2 if with_action else 1
+
+    def augment(key: Array, batch: Batch) -> Batch:
+        shift_key, flip_key, next_key = jax.random.split(key, 3)
+        obs, action, next_obs = batch.obs, batch.action, batch.next_obs
+        if moves:
+            if 2 * max_shift >= length:
+                by = jax.random.randint(shift_key, action.shape, 0, length)
+            else:
+                by = jax.random.randint(shift_key, action.shape, -max_shift, max_shift + 1)
+            obs, next_obs = rotate(obs, by, length), rotate(next_obs, by, length)
+            action = (action + by) % length if with_action else action
+        if flips:
+            obs = flip(flip_key, obs, flip_probability, length)
+            next_obs = flip(next_key, next_obs, flip_probability, length)
+        return batch._replace(obs=obs, action=action, next_obs=next_obs)
+
+    return augment
+
+
+def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:
+    """DQN with `config.augment`."""
+    if env.num_actions != env.length and "with-action" in config.augment:
+        raise ValueError("shift-with-action needs one action per cell: use another augment")
+    augment = augmentation(config.augment, env.length, config.max_shift, config.flip_probability)
+    return dqn.make(config, env, params, name="rad", augment=augment)

@@ -294,6 +294,20 @@ def test_query_and_power_ask_stored_runs(capsys, tmp_path):
         (("verify", "nowhere.tape"), "cannot read nowhere.tape"),
         (("query", "select 1", "--results", "nowhere"), "there is no results directory nowhere"),
         (("power", "--results", "."), "run more"),
+        (("train", "dqm"), "unknown agent 'dqm': did you mean 'dqn'?"),
+        (("train", "dqn", "--set", "widht=3"), "did you mean 'width'?"),
+        (("train", "dqn", "--set", "width"), "write it like width=128"),
+        (("train", "dqn", "--set", "width=wide"), "width is a whole number"),
+        (("train", "dqn", "--set", "double=yes"), "double is true or false"),
+        (("train", "dqn", "--seeds", "0"), "give a number like 5"),
+        (("train", "dqn", "--seeds", "a,b"), "give a number like 5"),
+        (("train", "dqn", "--track", "ful"), "did you mean 'full'?"),
+        (("train", "dqn", "--rules", "300"), "a rule is an integer from 0 to 255"),
+        (("train", "dqn", "--steps", "1234"), "steps must be a multiple of evaluate_every"),
+        (("train", "dqn", "--evaluate-every", "500", "--steps", "2000"), "dqn's chunk, 1000"),
+        (("train", "dqn", "--experiment", "a/b"), "cannot name a directory"),
+        (("train", "dqn", "--results", "/proc/x"), "/proc/x"),
+        (("evaluate", "."), "there are no finished runs"),
     ],
 )
 def test_bad_requests_about_exams_end_in_one_line(capsys, tmp_path, monkeypatch, argv, complaint):
@@ -304,3 +318,21 @@ def test_bad_requests_about_exams_end_in_one_line(capsys, tmp_path, monkeypatch,
     assert err.startswith("tape: ")
     assert err.strip().count("\n") == 0
     assert not list(tmp_path.iterdir())
+
+
+def test_train_lists_the_options_of_an_agent(capsys):
+    code, out, _ = tape(capsys, "train", "pearl", "--options")
+    assert code == 0
+    assert "--latent-size" in out
+
+
+def test_train_makes_runs_and_says_what_they_reached(capsys, tmp_path):
+    small = ("--set", "width=16", "--steps", "3000")
+    asked = ("train", "dqn", "--track", "smoke", "--rules", "4", "--seeds", "1", "--workers", "1")
+    where = ("--results", str(tmp_path))
+    code, out, _ = tape(capsys, *asked, *small, *where, "--json")
+    assert code == 0
+    assert list(json.loads(out)) == ["rules-4/dqn/fps30/s00"]
+    code, out, err = tape(capsys, *asked, *small, *where)
+    assert "1 of 1 runs are done already" in err
+    assert "rules-4/dqn/fps30/s00" in out

@@ -65,10 +65,10 @@ def run_all(
     """
     if log is not None:
         check_logger(log)
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers must be at least 1, not {workers}")
     cores = sorted(os.sched_getaffinity(0))
     count = min(workers or len(cores), len(specs))
-    if count < 0 or (workers is not None and workers < 1):
-        raise ValueError(f"workers must be at least 1, not {workers}")
     waiting = deque((spec, 1) for spec in specs)
     failures: list[Failure] = []
     crew = [_Worker(cores[number % len(cores)]) for number in range(count)]

@@ -56,5 +56,6 @@ def main(argv: list[str] | None = None) -> None:
         sys.stderr.close()
         raise SystemExit(141) from None
     except OSError as error:
-        print(f"tape: {error.strerror}", file=sys.stderr)
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"tape: {where}{error.strerror}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -68,11 +68,11 @@ class Train:
         done = len(specs) - len(todo)
         if done:
             print(f"{done} of {len(specs)} runs are done already", file=sys.stderr)
-        self.results.mkdir(parents=True, exist_ok=True)
         if todo:
             # A mistake in a spec shows here, before any process is started for it.
             todo[0].as_dict()
             todo[0].make_agent()
+            self.results.mkdir(parents=True, exist_ok=True)
             try:
                 with runs_shown(len(specs), done) as report:
                     failures = sweep.run_all(
@@ -150,16 +150,16 @@ def default_experiment(trained_on: str | tuple[int, ...]) -> str:
 
 def parse_seeds(text: str | None, default: int) -> list[int]:
     """`5` is the first five seeds, `3,7` are these two."""
+    if text is None:
+        return [*range(default)]
     try:
-        if text is None:
-            return [*range(default)]
-        if "," in text:
-            return [int(part) for part in text.split(",") if part]
-        return [*range(int(text))]
+        parts = [int(part) for part in text.split(",") if part]
     except ValueError:
-        raise ValueError(
-            f"unknown seeds {text!r}: give a number like 5, or some like 3,7"
-        ) from None
+        parts = []
+    found = [*range(*parts)] if len(parts) == 1 and "," not in text else parts
+    if not found:
+        raise ValueError(f"unknown seeds {text!r}: give a number like 5, or some like 3,7")
+    return found
 
 
 def parse_options(agent: str, pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -237,9 +237,11 @@ def runs_shown(total: int, done: int) -> Iterator[Any]:
 def print_summaries(summaries: dict[str, Any]) -> None:
     """One line for each run, and their mean."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table("run", "ID success", "OOD success", "ID final", "OOD final", "steps")
+    table = Table(
+        Column("run", no_wrap=True), "ID success", "OOD success", "ID final", "OOD final", "steps"
+    )
     sides = ("id", "ood")
 
     def shown(summary: dict[str, Any], side: str, metric: str) -> str:

@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 
@@ -66,7 +68,7 @@ def test_lengths_it_cannot_take_are_refused():
 def test_every_shipped_witness_reaches_the_goal_in_the_steps_it_says():
     tapes = [dynamics.to_int(tape) for tape in seeding.exam_tapes(32, 20)]
     answers = exact.exam_answers()
-    assert answers
+    assert sorted(answers) == list(range(256))
     for rule, answer in answers.items():
         assert answer["exam_version"] == seeding.EXAM_VERSION
         assert sum(answer["histogram"]) <= 2**32
@@ -90,7 +92,19 @@ def test_shipped_counts_of_mirror_images_agree():
 
 
 def test_rule_30_is_solvable_from_every_tape_of_32_cells_in_nine_steps():
-    found = exact.shipped_ceilings(32, 32).get(30)
-    assert found is not None
+    found = exact.shipped_ceilings(32, 32)[30]
     assert found.solvable == 1
     assert found.max_steps == 9
+
+
+def test_what_is_known_at_32_cells_agrees_with_what_is_known_otherwise():
+    """The figures of an independent program, and what must hold for every length."""
+    solved = exact.shipped_ceilings(32, 32)
+    shares = [solved[rule].solvable for rule in range(256)]
+    assert sum(share == 1 for share in shares) == 138
+    assert sum(share * 2**32 < 210_000 for share in shares) == 112
+    assert sum(share * 2**32 == 1 for share in shares) == 45
+    assert sum(shares) / 256 < 0.5625
+    assert sum(shares) / 256 == pytest.approx(0.549358, abs=1e-6)
+    # Under the identity the steps are the ones on the tape.
+    assert solved[204].histogram == tuple(math.comb(32, ones) for ones in range(33))

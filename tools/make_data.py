@@ -24,12 +24,12 @@ def main() -> None:
         write(f"exact/L{length}-H{length}.json", exact.dump_ceilings(solved, length, length))
     chances = exact.chances(16, 16)
     write("exact/chances-L16-H16.json", exact.dump_chances(chances, 16, 16))
-    for name in splits.names():
-        write(f"splits/{name}.json", splits.dump(splits.make(name)))
-    write("tracks.json", protocol.dump_tracks(protocol.make_tracks()))
     for length, horizon in score.SHIPPED_LINES:
         exam = make_exam(length=length, horizon=horizon)
         write(f"lines/L{length}-H{horizon}.json", score.dump_lines(exam, score.run_lines(exam)))
+    for name in splits.names():
+        write(f"splits/{name}.json", splits.dump(splits.make(name)))
+    write("tracks.json", protocol.dump_tracks(protocol.make_tracks()))
 
 
 class Progress:

@@ -78,7 +78,12 @@ def main() -> None:
         done = [path for spec in ours if (path := place(spec, options.results)).is_file()]
         scores = [store.read_json(path)["ood"]["success"] for path in done]
         seen = [store.read_json(path)["id"]["success"] for path in done]
-        row: dict[str, Any] = {"trial": number, "options": trial, "validation": scores, "training": seen}
+        row: dict[str, Any] = {
+            "trial": number,
+            "options": trial,
+            "validation": scores,
+            "training": seen,
+        }
         found.append(row | {"mean_validation": float(np.mean(scores)) if scores else None})
     found.sort(key=lambda row: -(row["mean_validation"] or 0.0))
     document = {

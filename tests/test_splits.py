@@ -30,7 +30,9 @@ def test_matched30_audits_clean():
     assert audit.mirror_pairs_cut == ()
     for name in splits.MATCHED:
         train, test = audit.difficulty[name]
-        assert abs(train - test) < 1 / 60
+        assert abs(train - test) < 0.5 / 30 + 0.5 / 226
+    for name in ("flip-ones L32", "greedy L32", "mpc L32"):
+        assert abs(np.subtract(*audit.difficulty[name])) < 0.005
     assert audit.types["test"] == {"stable": 3, "periodic": 7, "chaotic": 20}
 
 
@@ -197,7 +199,7 @@ def test_tuning_never_sees_a_held_out_rule():
         assert not asked & set(splits.load(name).test)
     audit = splits.audit(tuning)
     assert audit.mirror_pairs_cut == ()
-    assert len(tuning.test) == pytest.approx(len(asked) / 5, abs=3)
+    assert len(tuning.test) == pytest.approx(len(asked) / 5, abs=5)
     assert audit.type_gap < 0.1
     for measure in splits.MATCHED:
         assert abs(np.subtract(*audit.difficulty[measure])) < 0.05

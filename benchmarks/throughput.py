@@ -24,6 +24,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -372,12 +373,34 @@ def run(options: argparse.Namespace) -> None:
     console.print(costs("ns per step against length", BY_LENGTH, lengths, results))
     console.print(costs("ns per step and environment against batch", BY_BATCH, batches, results))
     console.print(verdicts(found["marks"]))
-    if options.json == "-":
+    write_figures(found, options.json)
+
+
+def write_figures(found: dict[str, Any], where: str | None) -> None:
+    """Every figure as JSON into a file, to standard output (`-`), or nowhere."""
+    if where == "-":
         print(json.dumps(found, indent=2))
-    elif options.json:
-        partial = Path(f"{options.json}.partial")
+    elif where:
+        partial = Path(f"{where}.partial")
         partial.write_text(json.dumps(found, indent=2) + "\n")
-        partial.replace(options.json)
+        partial.replace(where)
+
+
+def exit_code(name: str, benchmark: Callable[[], None]) -> int:
+    """Run a benchmark; what goes wrong is one line, and the exit code."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        benchmark()
+    except UsageError as error:
+        log(f"{name}: {error}")
+        return 2
+    except RuntimeError as error:
+        log(f"{name}: {error}")
+        return 1
+    except KeyboardInterrupt:
+        log("interrupted")
+        return 128 + signal.SIGINT
+    return 0
 
 
 def main() -> int:
@@ -401,19 +424,8 @@ def main() -> int:
     parser.add_argument(
         "--all-cores", action="store_true", help="do not bind the environments to one core"
     )
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        run(parser.parse_args())
-    except UsageError as error:
-        log(f"throughput.py: {error}")
-        return 2
-    except RuntimeError as error:
-        log(f"throughput.py: {error}")
-        return 1
-    except KeyboardInterrupt:
-        log("interrupted")
-        return 128 + signal.SIGINT
-    return 0
+    options = parser.parse_args()
+    return exit_code("throughput.py", lambda: run(options))
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from typing import Any
 
 from rich.console import Console
 
-from throughput import UsageError, log, machine, table
+from throughput import UsageError, exit_code, log, machine, table, write_figures
 
 BATCH, STEPS_PER_UPDATE, LENGTH = 128, 4, 32
 MATRIX, PRODUCTS = 256, 100
@@ -358,12 +358,7 @@ def run(options: argparse.Namespace) -> None:
         "fresh_worker": fresh,
         "marks": [asdict(mark) | {"reached": mark.reached} for mark in marks],
     }
-    if options.json == "-":
-        print(json.dumps(document, indent=2))
-    elif options.json:
-        partial = Path(f"{options.json}.partial")
-        partial.write_text(json.dumps(document, indent=2) + "\n")
-        partial.replace(options.json)
+    write_figures(document, options.json)
 
 
 def main() -> int:
@@ -383,19 +378,7 @@ def main() -> int:
         else:
             serve(contestant, options.seconds)
         return 0
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        run(options)
-    except UsageError as error:
-        log(f"training.py: {error}")
-        return 2
-    except RuntimeError as error:
-        log(f"training.py: {error}")
-        return 1
-    except KeyboardInterrupt:
-        log("interrupted")
-        return 128 + signal.SIGINT
-    return 0
+    return exit_code("training.py", lambda: run(options))
 
 
 if __name__ == "__main__":

@@ -89,3 +89,48 @@ class Probe:
 
 def make(kind):
     return Probe(), Params(jnp.int32(kind), jnp.int32(HORIZONS[kind]))
+
+
+@dataclass(frozen=True)
+class Recall(Probe):
+    """A memory probe: the first tape, all zeros or all ones, is cleared at once, and the last of
+    three steps pays 1 for action 0 or 1 accordingly, else -1. Nothing in between tells."""
+
+    def start(self, stream, params):
+        bit = seeding.draw(stream, np.arange(1, dtype=np.uint32))[0] >> 16
+        return State(jnp.full(3, bit % 2 == 1), bit % 2, jnp.int32(0), stream)
+
+    def step_env(self, key, state, action, params):
+        is_last = state.t == params.horizon - 1
+        reward = jnp.where(is_last, jnp.where(action == state.task, 1.0, -1.0), 0.0)
+        state = replace(state, cells=jnp.zeros(3, bool), t=state.t + 1)
+        return self.observe(state, params), state, reward, jnp.bool_(False), is_last, {}
+
+
+def make_recall():
+    return Recall(), Params(jnp.int32(0), jnp.int32(3))
+
+
+@dataclass(frozen=True)
+class Marked(Probe):
+    """A hidden task for networks that commute with rotation: one cell differs from the others.
+    The first of two steps leaves the tape as it is or inverts it, which is the task; the second
+    pays 1 for that cell or the one to its right accordingly, else -1."""
+
+    def start(self, stream, params):
+        bit, task, place = seeding.draw(stream, np.arange(3, dtype=np.uint32)) >> 16
+        cells = (jnp.arange(3) == place % 3) ^ (bit % 2 == 1)
+        return State(cells, task % 2, jnp.int32(0), stream)
+
+    def step_env(self, key, state, action, params):
+        is_last = state.t == params.horizon - 1
+        is_odd = state.cells == (state.cells.sum() == 1)
+        wanted = (jnp.argmax(is_odd) + state.task) % 3
+        reward = jnp.where(is_last, jnp.where(action == wanted, 1.0, -1.0), 0.0)
+        cells = state.cells ^ (~is_last & (state.task == 1))
+        state = replace(state, cells=cells, t=state.t + 1)
+        return self.observe(state, params), state, reward, jnp.bool_(False), is_last, {}
+
+
+def make_marked():
+    return Marked(), Params(jnp.int32(0), jnp.int32(2))

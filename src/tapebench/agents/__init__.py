@@ -17,15 +17,16 @@ if TYPE_CHECKING:
     from tapebench import env as envs
     from tapebench.agents.api import Agent, Make
 
-NAMES = ("dqn", "rad", "curl", "pearl")
-"""The agents, each the name of its module."""
+NAMES = ("dqn", "rad", "curl", "pearl", "ppo", "ppo-dr", "rppo")
+"""The agents, each the name of its module, where a hyphen is an underscore."""
 
 
 def load(name: str) -> tuple[type[Any], Make]:
     """The `Config` and the `make` of an agent; an unknown name suggests the nearest."""
     from tapebench.agents.api import one_of
 
-    module = import_module(f"tapebench.agents.{one_of('agent', name, NAMES)}")
+    place = one_of("agent", name, NAMES).replace("-", "_")
+    module = import_module(f"tapebench.agents.{place}")
     return module.Config, module.make
 
 

@@ -1,0 +1,491 @@
+"""PPO: proximal policy optimisation with the clipped objective (Schulman et al. 2017).
+
+    ρ = π(a | s) / π_old(a | s)
+    L = −mean min(ρ A, clip(ρ, 1 − ε, 1 + ε) A) + c_v mean (V(s) − y)² / 2 − c_e mean H(π(· | s))
+
+A are the advantages of `returns`, normalised over the steps that were played, y = A + V_old(s).
+An episode ends by success or at the horizon; t/H is observed, so the horizon is a true end and
+nothing is bootstrapped over it.
+
+Deviations from Schulman et al.:
+
+1. advantages are normalised over all steps of a round, not minibatch by minibatch, so that the
+   objective does not depend on how the steps are shuffled;
+2. the learning rate falls on a straight line, by environment steps, to a share that it keeps;
+   gradients are clipped by their norm;
+3. the policy starts close to uniform: the weights of its last layer are a hundredth of the usual.
+
+PPO + DR is this in an environment that varies (`ppo_dr`); recurrent PPO brings an `Algorithm` of
+its own into the same loop (`rppo`), which is the second half of this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from tapebench.agents import dqn, nn, returns
+from tapebench.agents.api import Agent, one_of
+from tapebench.policy import Policy, blind
+
+if TYPE_CHECKING:
+    from tapebench import env as envs
+
+Env = Any
+"""A `TapeEnv`, or another environment that has its length, num_actions, reset, step and observe."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    network: str = "mlp"
+    """`mlp`: fully connected; `conv`: circular convolutions, which commute with rotation."""
+    width: int = 128
+    """Units of a hidden layer, or its channels in each cell for `conv` (32 is plenty there)."""
+    depth: int = 2
+    """Hidden layers."""
+    kernel: int = 3
+    """Cells that a convolution of `conv` sees."""
+    discount: float = 0.9
+    """Per-step discount γ. The horizon is a true end, since the observation carries t/H."""
+    trace: float = 0.5
+    """λ of the advantages: 0 looks one step ahead, 1 as far as was played. What comes later says
+    more about the hidden rule than about the action, hence not much."""
+    learning_rate: float = 1e-3
+    """Of Adam, at the start."""
+    final_rate: float = 0.3
+    """Share of the learning rate that is left after `total_steps`."""
+    total_steps: int = 200_000
+    """Environment steps over which the learning rate falls. Training may go on beyond them, at
+    the rate reached by then; a shorter run ends at a higher one."""
+    clip: float = 0.2
+    """ε: how far the probability of an action may move before it pays no more."""
+    entropy_weight: float = 0.03
+    """c_e, the weight of the entropy of the policy."""
+    value_weight: float = 0.1
+    """c_v, the weight of the error of the values."""
+    gradient_norm: float = 0.5
+    """Longer gradients are cut to this length."""
+    num_envs: int = 40
+    """Environments that step together; each step of each one counts."""
+    rollout: int = 25
+    """Steps of each environment in a round of play; learning from all of them follows."""
+    epochs: int = 10
+    """Times that every step of a round is learnt from."""
+    minibatches: int = 8
+    """Updates in an epoch."""
+    chunk: int = 1_000
+    """Environment steps in one call of `train`."""
+
+    networks: ClassVar[tuple[str, ...]] = nn.NETWORKS
+    """What `network` may be."""
+
+    def __post_init__(self) -> None:
+        one_of("network", self.network, self.networks)
+        for name in ("width", "depth", "kernel", "total_steps", "num_envs", "rollout"):
+            dqn.check_count(self, name)
+        for name in ("epochs", "minibatches", "chunk"):
+            dqn.check_count(self, name)
+        for name in ("discount", "trace", "final_rate"):
+            dqn.check_share(self, name)
+        for name in ("learning_rate", "clip", "gradient_norm"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+        for name in ("entropy_weight", "value_weight"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
+        if self.chunk % self.round:
+            raise ValueError(
+                f"chunk must be a multiple of num_envs × rollout, {self.round}, not {self.chunk}"
+            )
+        self.check_minibatches()
+
+    def check_minibatches(self) -> None:
+        """Raise a `ValueError` unless a round falls into minibatches of equal size."""
+        if self.round % self.minibatches:
+            raise ValueError(
+                f"minibatches must divide num_envs × rollout, {self.round}, not {self.minibatches}"
+            )
+
+    @property
+    def round(self) -> int:
+        """Environment steps between two phases of learning."""
+        return self.num_envs * self.rollout
+
+
+class ActorCritic(eqx.Module):
+    """A network for the policy, and a value on top of its features.
+
+    With `conv` the logits turn with the tape and the value, taken from the mean over the ring,
+    stays.
+    """
+
+    network: nn.Network
+    value: eqx.nn.Linear
+
+    def __call__(self, obs: Array, latent: Array | None = None) -> tuple[Array, Array]:
+        """Logits `[..., A]` and values `[...]`."""
+        features = self.network.features(obs, latent)
+        return self.network(obs, latent), nn.linear(self.value, features)[..., 0]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Learner:
+    """What is learnt, and what learning needs to go on."""
+
+    model: Any
+    optimiser: optax.OptState
+    updates: Array
+    """int32."""
+
+
+class Segment(NamedTuple):
+    """Steps to learn from, `[T, B]`: B pieces of play, each T steps long."""
+
+    obs: Array
+    """float32 `[T, B, D]`."""
+    action: Array
+    """int32."""
+    log_prob: Array
+    """Of the action, by the policy that took it."""
+    advantage: Array
+    """Normalised."""
+    target: Array
+    """What the value should be."""
+
+
+def learning_rate(config: Config, steps: Array) -> Array:
+    """The learning rate after so many environment steps."""
+    done = jnp.clip(steps / config.total_steps, 0.0, 1.0)
+    return config.learning_rate * (1.0 + done * (config.final_rate - 1.0))
+
+
+def optimiser(config: Config, rate: Array) -> optax.GradientTransformation:
+    """Adam on clipped gradients. Its state does not depend on the rate."""
+    return optax.chain(
+        optax.clip_by_global_norm(config.gradient_norm),
+        optax.scale_by_adam(eps=1e-5),
+        optax.scale(-rate),
+    )
+
+
+def log_prob(logits: Array, action: Array) -> Array:
+    """The log-probability `[...]` of actions, of logits `[..., A]`."""
+    return jnp.take_along_axis(jax.nn.log_softmax(logits), action[..., None], axis=-1)[..., 0]
+
+
+def entropy(logits: Array) -> Array:
+    """Of each policy, in nats: `[...]`."""
+    return -(jax.nn.softmax(logits) * jax.nn.log_softmax(logits)).sum(axis=-1)
+
+
+def sample(key: Array, logits: Array) -> Array:
+    """An action `[B]` of each policy `[B, A]`.
+
+    By one uniform number each: a Gumbel number for every action takes as long as all of play.
+    """
+    below = jnp.cumsum(jax.nn.softmax(logits), axis=-1)
+    number = jax.random.uniform(key, (len(logits), 1))
+    # Rounded, the last of them may stay below one.
+    return jnp.minimum((below <= number).sum(axis=-1), logits.shape[-1] - 1)
+
+
+def shuffle(key: Array, times: int, num: int) -> Array:
+    """So many orders of `num` things, uint32 `[times, num]`.
+
+    Random bits above the number of the thing, sorted. That is ten times faster than to sort pairs;
+    where the bits above are equal, which is rare, the smaller number comes first.
+    """
+    number = jnp.arange(num, dtype=jnp.uint32)
+    is_number = jnp.uint32((1 << (num - 1).bit_length()) - 1)
+    drawn = jax.random.bits(key, (times, num))
+    return jnp.sort(drawn & ~is_number | number) & is_number
+
+
+def clipped(ratio: Array, advantage: Array, clip: float) -> Array:
+    """The clipped objective, to be made large: `[...]`."""
+    return jnp.minimum(ratio * advantage, jnp.clip(ratio, 1.0 - clip, 1.0 + clip) * advantage)
+
+
+def loss(
+    config: Config, logits: Array, value: Array, batch: Segment
+) -> tuple[Array, dict[str, Array]]:
+    """The loss of the module docstring, and its parts."""
+    change = log_prob(logits, batch.action) - batch.log_prob
+    ratio = jnp.exp(change)
+    parts = {
+        "policy_loss": -clipped(ratio, batch.advantage, config.clip).mean(),
+        "value_loss": 0.5 * jnp.square(value - batch.target).mean(),
+        "entropy": entropy(logits).mean(),
+    }
+    total = (
+        parts["policy_loss"]
+        + config.value_weight * parts["value_loss"]
+        - config.entropy_weight * parts["entropy"]
+    )
+    # The estimator of the divergence from the old policy that is never negative.
+    parts["kl"] = (ratio - 1.0 - change).mean()
+    parts["clipped"] = (jnp.abs(ratio - 1.0) > config.clip).mean()
+    return total, parts
+
+
+def normalise(advantage: Array) -> Array:
+    """With mean 0 and standard deviation 1; all alike they are zeros."""
+    centred = advantage - advantage.mean()
+    return centred / (centred.std() + 1e-8)
+
+
+def make_model(
+    key: Array,
+    kind: str,
+    config: Config,
+    env: Env,
+    size: int,
+    latent_size: int = 0,
+) -> ActorCritic:
+    """Policy and value by a network of this kind."""
+    network_key, value_key = jax.random.split(key)
+    network = nn.make(
+        network_key,
+        kind,
+        length=env.length,
+        observation_size=size,
+        num_actions=env.num_actions,
+        width=config.width,
+        depth=config.depth,
+        kernel=config.kernel,
+        latent_size=latent_size,
+    )
+    network = eqx.tree_at(lambda net: net.head, network, replace_fn=_fade)
+    (value,) = nn.layers(value_key, (config.width, 1))
+    return ActorCritic(network, value)
+
+
+def _fade(head: eqx.nn.Linear) -> eqx.nn.Linear:
+    return jax.tree.map(lambda leaf: 0.01 * leaf, head)
+
+
+def make(config: Config, env: Env, params: envs.EnvParams, *, name: str = "ppo") -> Agent:
+    """The agent of the module docstring."""
+    size = dqn.observation_size(env, params)
+    return build(config, env, params, _algorithm(name, config, env, size))
+
+
+@cache
+def _algorithm(name: str, config: Config, env: Env, size: int) -> Algorithm:
+    def init(key: Array) -> ActorCritic:
+        return make_model(key, config.network, config, env, size)
+
+    def see(model: ActorCritic, memory: tuple[()], obs: Array) -> tuple[tuple[()], Array, Array]:
+        return memory, *model(obs)
+
+    def unroll(model: ActorCritic, memory: tuple[()], obs: Array, action: Array) -> Any:
+        return model(obs)
+
+    return Algorithm(
+        name=name,
+        init=init,
+        begin=lambda num: (),
+        see=see,
+        note=lambda memory, action: memory,
+        unroll=unroll,
+        act=greedy(see, lambda memory, action: memory),
+        is_recurrent=False,
+    )
+
+
+# What the policy-gradient agents share: the loop of play and learning.
+
+See = Callable[[Any, Any, Array], tuple[Any, Array, Array]]
+"""Model, memory and observations `[B, D]` -> memory after, logits `[B, A]`, values `[B]`."""
+Note = Callable[[Any, Array], Any]
+"""Memory and the actions `[B]` that were taken -> memory."""
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """What an agent does its own way inside the loop.
+
+    To be made once for a config (`functools.cache`): the compiled programs belong to it.
+    """
+
+    name: str
+    init: Callable[[Array], Any]
+    """Key -> model, a pytree of arrays."""
+    begin: Callable[[int], Any]
+    """Number of episodes -> the memory before any observation, every leaf `[B, ...]`."""
+    see: See
+    note: Note
+    unroll: Callable[[Any, Any, Array, Array], tuple[Array, Array]]
+    """Model, memory before the first row, observations `[T, B, D]` and actions `[T, B]` -> the
+    logits `[T, B, A]` and values `[T, B]` that `see` and `note` would give in turn."""
+    act: Callable[[Any, Array, Array], tuple[Any, Array]]
+    """The `act` of its policy, made by `greedy`."""
+    is_recurrent: bool
+    """Whether play has to be learnt from in pieces of `rollout` steps; else step by step."""
+
+
+def greedy(see: See, note: Note) -> Callable[[Any, Array, Array], tuple[Any, Array]]:
+    """The `act` that takes the likeliest action. Its memory is `(model, memory)`."""
+
+    def act(memory: Any, obs: Array, key: Array) -> tuple[Any, Array]:
+        model, inner = memory
+        inner, logits, _ = see(model, inner, obs)
+        action = logits.argmax(axis=-1)
+        return (model, note(inner, action)), action
+
+    return act
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class State:
+    """A run between two chunks."""
+
+    learner: Learner
+    memory: Any
+    """What the policy remembers of the environments, before their present observations."""
+    env: Any
+    """The environments' states, `[E]`."""
+    key: Array
+    """A typed JAX key."""
+    steps: Array
+    """int32: environment steps so far."""
+
+
+def build(config: Config, env: Env, params: envs.EnvParams, algorithm: Algorithm) -> Agent:
+    """The agent that runs `algorithm` in the loop below."""
+
+    def policy(state: State) -> Policy:
+        # A copy, since the next `train` works in place.
+        model = jax.tree.map(jnp.copy, state.learner.model)
+
+        def init(rule: Any, num: int) -> Any:
+            return model, algorithm.begin(num)
+
+        return blind(Policy(algorithm.name, init, algorithm.act))
+
+    return Agent(
+        name=algorithm.name,
+        chunk=config.chunk,
+        init=partial(_init, config, env, algorithm, params),
+        train=partial(_train, config, env, algorithm, params),
+        policy=policy,
+    )
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _init(
+    config: Config, env: Env, algorithm: Algorithm, params: envs.EnvParams, key: Array
+) -> State:
+    model_key, env_key, key = jax.random.split(key, 3)
+    keys = jax.random.split(env_key, config.num_envs)
+    _, state = jax.vmap(env.reset, in_axes=(0, None))(keys, params)
+    model = algorithm.init(model_key)
+    return State(
+        learner=Learner(model, optimiser(config, jnp.float32(0)).init(model), jnp.int32(0)),
+        memory=algorithm.begin(config.num_envs),
+        env=state,
+        key=key,
+        steps=jnp.int32(0),
+    )
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=4)
+def _train(
+    config: Config, env: Env, algorithm: Algorithm, params: envs.EnvParams, state: State
+) -> tuple[State, dict[str, Array]]:
+    """`chunk` environment steps in rounds: play, then learn from what was played."""
+
+    def iterate(carry: tuple[State, Array], _: None) -> Any:
+        state, obs = carry
+        key, play_key, learn_key = jax.random.split(state.key, 3)
+        rate = learning_rate(config, state.steps)
+        model, before = state.learner.model, state.memory
+        (memory, running, obs), segment, seen = play(
+            play_key, config, env, algorithm, params, model, (before, state.env, obs)
+        )
+        learner, parts = learn(learn_key, config, algorithm, rate, state.learner, before, segment)
+        state = State(learner, memory, running, key, state.steps + config.round)
+        return (state, obs), (seen, parts | {"learning_rate": rate})
+
+    carry = (state, jax.vmap(env.observe, in_axes=(0, None))(state.env, params))
+    rounds = config.chunk // config.round
+    (state, _), (seen, parts) = jax.lax.scan(iterate, carry, length=rounds)
+    metrics = {name: values.sum() for name, values in seen.items()}
+    metrics["reward"] = metrics["reward"] / config.chunk
+    return state, metrics | {name: values.mean() for name, values in parts.items()}
+
+
+def play(
+    key: Array,
+    config: Config,
+    env: Env,
+    algorithm: Algorithm,
+    params: envs.EnvParams,
+    model: Any,
+    start: tuple[Any, Any, Array],
+) -> tuple[tuple[Any, Any, Array], Segment, dict[str, Array]]:
+    """`rollout` steps of every environment from memory, states and observations: those after,
+    the steps, and sums to watch."""
+    step = jax.vmap(env.step, in_axes=(None, 0, 0, None))
+
+    def move(carry: tuple[Any, Any, Array], key: Array) -> Any:
+        memory, running, obs = carry
+        memory, logits, value = algorithm.see(model, memory, obs)
+        action = sample(key, logits)
+        memory = algorithm.note(memory, action)
+        after, running, reward, terminated, truncated, _ = step(None, running, action, params)
+        row = obs, action, log_prob(logits, action), value, reward, terminated, truncated
+        return (memory, running, after), row
+
+    keys = jax.random.split(key, config.rollout)
+    last, rows = jax.lax.scan(move, start, keys)
+    obs, action, chance, value, reward, terminated, truncated = rows
+    ended = terminated | truncated
+    _, _, following = algorithm.see(model, last[0], last[2])
+    advantage = returns.advantages(reward, value, ended, following, config.discount, config.trace)
+    segment = Segment(obs, action, chance, normalise(advantage), advantage + value)
+    seen = {"episodes": ended.sum(), "successes": terminated.sum(), "reward": reward.sum()}
+    return last, segment, seen
+
+
+def learn(
+    key: Array,
+    config: Config,
+    algorithm: Algorithm,
+    rate: Array,
+    learner: Learner,
+    memory: Any,
+    segment: Segment,
+) -> tuple[Learner, dict[str, Array]]:
+    """`epochs` times through the steps in minibatches, and the means of what to watch."""
+    if not algorithm.is_recurrent:
+        # Without memory, every step is a piece of its own.
+        segment = jax.tree.map(lambda rows: rows.reshape(1, -1, *rows.shape[2:]), segment)
+    num = segment.action.shape[1]
+    orders = shuffle(key, config.epochs, num)
+    descent = optimiser(config, rate)
+
+    def update(learner: Learner, chosen: Array) -> Any:
+        batch = jax.tree.map(lambda rows: rows[:, chosen], segment)
+        start = jax.tree.map(lambda rows: rows[chosen], memory)
+
+        def batch_loss(model: Any) -> tuple[Array, dict[str, Array]]:
+            logits, value = algorithm.unroll(model, start, batch.obs, batch.action)
+            return loss(config, logits, value, batch)
+
+        model, state, parts = dqn.descend(descent, batch_loss, learner.model, learner.optimiser)
+        return Learner(model, state, learner.updates + 1), parts
+
+    minibatches = orders.reshape(config.epochs * config.minibatches, -1)
+    learner, parts = jax.lax.scan(update, learner, minibatches)
+    return learner, {name: values.mean() for name, values in parts.items()}

@@ -1,0 +1,33 @@
+"""What a step was worth: advantages by generalised advantage estimation (Schulman et al. 2016).
+
+    δ_t = r_t + γ (1 − end_t) V_{t+1} − V_t        A_t = δ_t + γ λ (1 − end_t) A_{t+1}
+
+Segments are cut from running episodes: where one is still going on at the last row, the value of
+the observation after it stands for the rest, and A ends there. Nothing passes over an end.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+
+def advantages(
+    reward: Array, value: Array, ended: Array, last: Array, discount: float, trace: float
+) -> Array:
+    """Advantages `[T, E]` of segments; `last[E]` is the value of what follows the last row.
+
+    Added to `value` they are the targets of the value function. `trace` is λ: 0 looks one step
+    ahead, 1 as far as the segment goes.
+    """
+    ahead = jnp.concatenate([value[1:], last[None]])
+    goes_on = discount * ~ended
+    error = reward + goes_on * ahead - value
+
+    def back(later: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+        error, decay = row
+        advantage = error + decay * later
+        return advantage, advantage
+
+    return jax.lax.scan(back, jnp.zeros_like(last), (error, trace * goes_on), reverse=True)[1]

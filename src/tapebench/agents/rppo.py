@@ -1,0 +1,242 @@
+"""Recurrent PPO: a policy that remembers the episode so far (RL², Duan et al. 2016), in two kinds.
+
+    h_t = GRU(h_{t−1}, e_t),  h = 0 before an episode        π(· | s_t, h_t),  V(s_t, h_t)
+
+Learning is the loop of `ppo`, on pieces of `rollout` steps instead of single ones: the network is
+run through a piece again, from the memory that it had at the start of it, and is reset where an
+episode starts. So nothing leaks over an end, and gradients reach back to the start of the piece.
+
+What e_t is, is the network:
+
+- `gru`: a layer on the observation, the previous action and the previous reward. Policy and value
+  are a fully connected network on the observation and h.
+- `cells`: what the last step says about the rule. Every cell looks up its neighbourhood after the
+  flip and what became of it, one of 16 cases, in a table that is learnt; e_t is the mean and the
+  maximum over the ring. Policy and value are circular convolutions with h in every cell. All of
+  it commutes with rotation. The reward is left out: it is the share of ones among the new cells.
+
+Deviations from Duan et al.:
+
+1. PPO instead of TRPO, pieces of `rollout` steps instead of whole trials;
+2. the reward is worked out from the observation, since the evaluator shows none: minus the share
+   of observed cells that differ from the goal, which is that of zeros unless observed. Training
+   does the same, so a bonus or another kind of reward is paid but not shown;
+3. in training a memory lasts for one episode, as rules change with it. In use it may last longer,
+   see `reset_memory`, which is right where the rule stays; a step is never seen across episodes;
+4. the memory at the start of a piece is the one that play left there. After the first update of
+   a round a slightly different network would have left another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from tapebench.agents import dqn, nn, ppo
+from tapebench.agents.api import Agent
+
+if TYPE_CHECKING:
+    from tapebench import env as envs
+
+CASES = 16
+"""Neighbourhoods of three cells, times what becomes of the one in the middle."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(ppo.Config):
+    network: str = "gru"
+    """`gru`: fully connected; `cells`: made for rules, commutes with rotation. See the module."""
+    memory_size: int = 64
+    """Entries of h (32 are plenty for `cells`)."""
+    encoder_width: int = 64
+    """Entries of e_t, or half of them for `cells`: the mean, and as many for the maximum."""
+    reset_memory: bool = True
+    """Whether the policy forgets at the start of an episode, as it does in training. Otherwise
+    it goes on with h, as far as its memory goes on: in trials under the same rule."""
+    epochs: int = 4
+    """Times that every step of a round is learnt from."""
+    minibatches: int = 4
+    """Updates in an epoch. Each is on other environments, so they have to divide `num_envs`."""
+
+    networks: ClassVar[tuple[str, ...]] = ("gru", "cells")
+    """What `network` may be."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("memory_size", "encoder_width"):
+            dqn.check_count(self, name)
+        if not isinstance(self.reset_memory, bool):
+            raise ValueError(f"reset_memory must be true or false, not {self.reset_memory!r}")
+
+    def check_minibatches(self) -> None:
+        if self.num_envs % self.minibatches:
+            raise ValueError(
+                f"minibatches must divide num_envs, {self.num_envs}, not {self.minibatches}"
+            )
+
+
+class Memory(NamedTuple):
+    """What is remembered of B episodes before their present observations."""
+
+    hidden: Array
+    """float32 `[B, Z]`."""
+    obs: Array
+    """float32 `[B, D]`: the last observation."""
+    action: Array
+    """int32 `[B]`: what was done there."""
+
+
+class Gru(eqx.Module):
+    """A gated recurrent unit that is given what its inputs come to all at once."""
+
+    inputs: eqx.nn.Linear
+    recurrent: eqx.nn.Linear
+
+    def __call__(self, hidden: Array, inputs: Array, forgets: Array) -> Array:
+        """From `hidden[B, Z]` through `inputs[T, B, F]`: what it becomes, `[T, B, Z]`.
+
+        Where `forgets[T, B]` it is zero before the row.
+        """
+
+        def advance(hidden: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+            given, forgets = row
+            hidden = jnp.where(forgets[:, None], 0.0, hidden)
+            reset, keep, new = jnp.split(given, 3, axis=-1)
+            reset_from, keep_from, new_from = jnp.split(
+                nn.linear(self.recurrent, hidden), 3, axis=-1
+            )
+            new = jnp.tanh(new + jax.nn.sigmoid(reset + reset_from) * new_from)
+            hidden = new + jax.nn.sigmoid(keep + keep_from) * (hidden - new)
+            return hidden, hidden
+
+        return jax.lax.scan(advance, hidden, (nn.linear(self.inputs, inputs), forgets))[1]
+
+
+class Plain(eqx.Module):
+    """The e_t of `gru`."""
+
+    layer: eqx.nn.Linear
+    length: int = eqx.field(static=True)
+    num_actions: int = eqx.field(static=True)
+
+    def __call__(self, before: Array, action: Array, obs: Array, is_first: Array) -> Array:
+        """The last observation, what was done there, and the present one -> `[..., F]`."""
+        done = jax.nn.one_hot(action, self.num_actions)
+        paid = -distance(obs, self.length)[..., None]
+        last = jnp.where(is_first[..., None], 0.0, jnp.concatenate([done, paid], axis=-1))
+        return jax.nn.relu(nn.linear(self.layer, jnp.concatenate([obs, last], axis=-1)))
+
+
+class Cells(eqx.Module):
+    """The e_t of `cells`."""
+
+    table: eqx.nn.Linear
+    length: int = eqx.field(static=True)
+
+    def __call__(self, before: Array, action: Array, obs: Array, is_first: Array) -> Array:
+        """The last observation, what was done there, and the present one -> `[..., F]`."""
+        flipped = jnp.abs(before[..., : self.length] - jax.nn.one_hot(action, self.length))
+        x = jax.nn.relu(nn.linear(self.table, cases(flipped, obs[..., : self.length])))
+        pooled = jnp.concatenate([x.mean(axis=-2), x.max(axis=-2)], axis=-1)
+        return jnp.where(is_first[..., None], 0.0, pooled)
+
+
+def distance(obs: Array, length: int) -> Array:
+    """The share of cells that differ from the goal, as far as observed: `[...]`."""
+    goal = obs[..., length + 1 :]
+    return jnp.abs(obs[..., :length] - (goal if goal.shape[-1] else 0.0)).mean(axis=-1)
+
+
+def cases(before: Array, after: Array) -> Array:
+    """Which of the 16 cases every cell is, `[..., L]` -> `[..., L, 16]` with a single one each.
+
+    Case `2 n + c` is the neighbourhood `n = 4l + 2c + r`, of which cell value c became.
+    """
+    left, right = jnp.roll(before, 1, axis=-1), jnp.roll(before, -1, axis=-1)
+    case = 8 * left + 4 * before + 2 * right + after
+    return jax.nn.one_hot(case.astype(jnp.int32), CASES)
+
+
+class Model(eqx.Module):
+    """What is learnt."""
+
+    encoder: Plain | Cells
+    gru: Gru
+    body: ppo.ActorCritic
+    length: int = eqx.field(static=True)
+
+    def run(
+        self, memory: Memory, obs: Array, action: Array, reset: bool = True
+    ) -> tuple[Array, Array, Array]:
+        """Logits `[T, B, A]`, values `[T, B]` and hidden states `[T, B, Z]` along observations
+        `[T, B, D]`, between which `action[T - 1, B]` were taken."""
+        before = jnp.concatenate([memory.obs[None], obs[:-1]])
+        done = jnp.concatenate([memory.action[None], action])
+        is_first = obs[..., self.length] == 0
+        seen = self.encoder(before, done, obs, is_first)
+        hidden = self.gru(memory.hidden, seen, is_first & reset)
+        return *self.body(obs, hidden), hidden
+
+
+def make(config: Config, env: ppo.Env, params: envs.EnvParams) -> Agent:
+    """The agent of the module docstring."""
+    algorithm = _algorithm(config, env, dqn.observation_size(env, params))
+    return ppo.build(config, env, params, algorithm)
+
+
+@cache
+def _algorithm(config: Config, env: ppo.Env, size: int) -> ppo.Algorithm:
+    def init(key: Array) -> Model:
+        own_key, body_key = jax.random.split(key)
+        is_plain = config.network == "gru"
+        width, hidden = config.encoder_width, config.memory_size
+        table, inputs, recurrent = nn.layers(
+            own_key,
+            (size + env.num_actions + 1 if is_plain else CASES, width),
+            (width if is_plain else 2 * width, 3 * hidden),
+            (hidden, 3 * hidden),
+        )
+        plain = Plain(table, env.length, env.num_actions)
+        return Model(
+            encoder=plain if is_plain else Cells(table, env.length),
+            gru=Gru(inputs, recurrent),
+            body=ppo.make_model(body_key, "mlp" if is_plain else "conv", config, env, size, hidden),
+            length=env.length,
+        )
+
+    def begin(num: int) -> Memory:
+        return Memory(
+            hidden=jnp.zeros((num, config.memory_size)),
+            obs=jnp.zeros((num, size)),
+            action=jnp.zeros(num, jnp.int32),
+        )
+
+    def see(
+        model: Model, memory: Memory, obs: Array, reset: bool = True
+    ) -> tuple[Memory, Array, Array]:
+        nothing = jnp.zeros((0, len(obs)), jnp.int32)
+        logits, value, hidden = model.run(memory, obs[None], nothing, reset)
+        return memory._replace(hidden=hidden[0], obs=obs), logits[0], value[0]
+
+    def note(memory: Memory, action: Array) -> Memory:
+        return memory._replace(action=action)
+
+    def unroll(model: Model, memory: Memory, obs: Array, action: Array) -> tuple[Array, Array]:
+        return model.run(memory, obs, action[:-1])[:2]
+
+    return ppo.Algorithm(
+        name="rppo",
+        init=init,
+        begin=begin,
+        see=see,
+        note=note,
+        unroll=unroll,
+        act=ppo.greedy(partial(see, reset=config.reset_memory), note),
+        is_recurrent=True,
+    )

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from tapebench import exact, rollout, splits
+from tapebench import exact, protocol, rollout, splits
 from tapebench.exam import IMPOSSIBLE, UNKNOWN, from_identity, make_exam
 from tapebench.references import search
 
@@ -76,6 +76,14 @@ def test_a_rule_on_neither_side_cannot_be_asked(tmp_path):
     assert make_exam(split=split).rules.tolist() == [0, 1, 2, 3, 4]
     with pytest.raises(ValueError, match="rule 9 is on neither side of mine"):
         make_exam(split=split, rules=[0, 9])
+
+
+def test_a_part_of_an_exam_still_knows_what_is_trained_on():
+    split = splits.Split("mine", (0, 1, 2, 30), (3, 4))
+    held_out = make_exam(split=split, rules="test", length=8, horizon=8)
+    assert held_out.origin.train == (0, 1, 2, 30)
+    told = protocol.evaluate("bayes-train", held_out, name="x")
+    assert told.policy == "bayes-train"
 
 
 def test_subsets_and_parts():

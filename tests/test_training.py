@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -180,8 +181,29 @@ def test_a_stored_run_sits_any_exam_of_its_length(uninterrupted):
     assert found.exam.task.horizon == 16
     with pytest.raises(ValueError, match="trained on tapes of 8 cells, not 16"):
         protocol.evaluate(str(uninterrupted), length=16, horizon=16)
-    several = protocol.evaluate(uninterrupted.parent, length=8, horizon=8, episodes=1, rules=[4])
-    assert len(several.runs) == 1
+    with pytest.raises(ValueError, match="trained without seeing a goal"):
+        protocol.evaluate(uninterrupted, length=8, horizon=8, observe_goal=True)
+
+
+def test_rows_say_which_seed_and_checkpoint_they_are_of(uninterrupted):
+    found = protocol.evaluate(uninterrupted.parent, length=8, horizon=8, episodes=1, rules=[4])
+    rows = found.rows()
+    assert (rows["seed"].tolist(), rows["step"].tolist()) == ([3], [1600])
+    untrained = protocol.evaluate("random", found.exam, seeds=2).rows()
+    assert (untrained["seed"].tolist(), untrained["step"].tolist()) == ([0, 1], [0, 0])
+
+
+def test_runs_of_several_agents_are_not_taken_for_seeds_of_one(tmp_path, uninterrupted):
+    for name in ("dqn", "other"):
+        shutil.copytree(uninterrupted, tmp_path / "main" / name / "fps30" / "s03")
+    spec = tmp_path / "main/other/fps30/s03/spec.json"
+    text = spec.read_text().replace('"experiment": "main"', '"experiment": "next"')
+    marker = store.read_json(spec.with_name(store.MARKER))
+    marker["files"]["spec.json"]["size"] = len(text)
+    spec.write_text(text)
+    store.write_json(spec.with_name(store.MARKER), marker)
+    with pytest.raises(ValueError, match="holds several agents"):
+        protocol.evaluate(tmp_path, SPEC.exam)
 
 
 def test_a_stored_run_scores_what_its_last_evaluation_says(uninterrupted):

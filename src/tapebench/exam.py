@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,9 @@ class Exam:
     salt: str = ""
     """Empty for the standard exam."""
     trials: int = 1
+    origin: splits.Split | str = field(default="fps30", compare=False, repr=False)
+    """The whole split, of which a part may be asked: what policies that know its training rules
+    are told. Not a part of the exam's identity."""
 
     @property
     def name(self) -> str:
@@ -211,7 +214,7 @@ def make_exam(
     train, test = (
         tuple(rule for rule in members if rule in side) for side in (chosen.train, chosen.test)
     )
-    return Exam(chosen.name, train, test, task, episodes, parse_exam(exam), trials)
+    return Exam(chosen.name, train, test, task, episodes, parse_exam(exam), trials, chosen)
 
 
 def parse_exam(text: str) -> str:

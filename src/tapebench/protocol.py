@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,6 +49,13 @@ def _quietly(what: str, done: int, total: int) -> None:
     pass
 
 
+class Label(NamedTuple):
+    """Which seed of a policy, and how far it was trained: 0 steps if it needs no training."""
+
+    seed: int
+    step: int
+
+
 @dataclass(frozen=True)
 class Outcome:
     """A policy's episodes on an exam, and what they are read against."""
@@ -58,6 +65,8 @@ class Outcome:
     exam: Exam
     runs: tuple[Episodes, ...]
     """One for each seed."""
+    labels: tuple[Label, ...]
+    """Whose each of them is."""
     seconds: float
     progress: Progress = field(default=_quietly, repr=False, compare=False)
     """Told how far the two below are, which are found out when first asked for."""
@@ -98,9 +107,10 @@ class Outcome:
                 self.optimal_steps,
                 experiment="evaluate",
                 agent=self.policy,
-                seed=seed,
+                seed=label.seed,
+                step=label.step,
             )
-            for seed, run in enumerate(self.runs)
+            for run, label in zip(self.runs, self.labels, strict=True)
         ]
         return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
@@ -148,19 +158,20 @@ def evaluate(
     began = time.monotonic()
     runs: list[Episodes] = []
     with _entrants(who, exam, name, seeds, subprocess, deadline) as entrants:
-        policy = entrants[0][0]
+        labels = tuple(entrant.label for entrant in entrants)
 
         def outcome(exam: Exam, runs: Sequence[Episodes]) -> Outcome:
-            spent = time.monotonic() - began
-            return Outcome(policy.name, policy.sees_rule, exam, tuple(runs), spent, progress)
+            first, spent = entrants[0].policy, time.monotonic() - began
+            done = labels[: len(runs)]
+            return Outcome(first.name, first.sees_rule, exam, tuple(runs), done, spent, progress)
 
-        for number, (policy, seed) in enumerate(entrants, 1):
+        for number, (policy, draws, _) in enumerate(entrants, 1):
             note = "sitting the exam"
             if len(entrants) > 1:
                 note += f", {number} of {len(entrants)}"
             parts: list[Episodes] = []
             try:
-                for part in _sit(policy, exam, seed):
+                for part in _sit(policy, exam, draws):
                     parts.append(part)
                     progress(note, sum(len(part.rules) for part in parts), len(exam.rules))
             except AgentError as error:
@@ -191,21 +202,33 @@ def _sit(policy: Policy, exam: Exam, seed: int) -> Iterator[Episodes]:
         )
 
 
+class _Entrant(NamedTuple):
+    """Who sits the exam, and the seed of its draws while it does."""
+
+    policy: Policy
+    draws: int
+    label: Label
+
+
 @contextmanager
 def _entrants(
     who: Any, exam: Exam, name: str | None, seeds: int, subprocess: bool, deadline: float
-) -> Iterator[list[tuple[Policy, int]]]:
-    """Who sits the exam, each with the seed of its own draws."""
+) -> Iterator[list[_Entrant]]:
+    """Everyone who sits the exam: the runs in a directory, or a policy with several seeds."""
     length = exam.task.length
-    is_path = isinstance(who, Path) or (isinstance(who, str) and Path(who).is_dir())
-    if is_path:
-        paths = training.stored_paths(Path(who))
-        if not paths:
-            raise ValueError(f"there are no finished runs in {who}")
-        yield [(training.stored_policy(path, exam.task), 0) for path in paths]
+
+    def untrained(policy: Policy) -> list[_Entrant]:
+        return [_Entrant(policy, seed, Label(seed, 0)) for seed in range(seeds)]
+
+    if isinstance(who, Path) or (isinstance(who, str) and Path(who).is_dir()):
+        # Drawn from as in training, so that the last evaluation there is found again.
+        yield [
+            _Entrant(run.policy, 0, Label(run.spec.seed, run.step))
+            for run in training.load_runs(Path(who), exam.task)
+        ]
     elif isinstance(who, str) and ":" in who and subprocess:
         with guest.in_subprocess(who, name or who, length, deadline) as policy:
-            yield [(policy, seed) for seed in range(seeds)]
+            yield untrained(policy)
     else:
         if isinstance(who, Policy):
             policy = who
@@ -214,15 +237,8 @@ def _entrants(
         elif ":" in who:
             policy = guest.in_process(guest.make_agent(who), name or who, length)
         else:
-            policy = references.make(who, exam.task, _split_of(exam))
-        yield [(policy, seed) for seed in range(seeds)]
-
-
-def _split_of(exam: Exam) -> splits.Split:
-    """The sides of the exam as a split, for policies that are told which rules are trained on."""
-    if exam.split in splits.names():
-        return splits.load(exam.split)
-    return splits.Split(exam.split, exam.train, exam.test)
+            policy = references.make(who, exam.task, exam.origin)
+        yield untrained(policy)
 
 
 @dataclass(frozen=True)

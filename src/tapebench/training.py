@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -284,8 +284,16 @@ def summarise(curve: store.Table, last: int) -> dict[str, Any]:
     return summary
 
 
-def stored_policy(path: Path, task: Task) -> Policy:
-    """The policy that a run had learnt at its last checkpoint, to act in `task`."""
+class Stored(NamedTuple):
+    """What a run had learnt at its last checkpoint."""
+
+    policy: Policy
+    spec: RunSpec
+    step: int
+
+
+def load_run(path: Path, task: Task) -> Stored:
+    """A run's policy, to act in `task`: tapes and observations must be of the size it knows."""
     import jax
 
     from tapebench.agents import api
@@ -296,19 +304,28 @@ def stored_policy(path: Path, task: Task) -> Policy:
             f"{spec.id} was trained on tapes of {spec.length} cells, not {task.length}: "
             f"use --length {spec.length}"
         )
+    if task.observation_size != spec.task.observation_size:
+        raise ValueError(f"{spec.id} was trained without seeing a goal: leave out --observe-goal")
     found = store.load_checkpoint(path)
     if found is None:
         raise ValueError(f"{path} holds no checkpoint yet: train it further")
     agent = spec.make_agent()
     key = seeding.key(spec.seed, "train", spec.agent)
-    return agent.policy(api.from_arrays(jax.eval_shape(agent.init, key), found[1]))
+    step, arrays = found
+    return Stored(
+        agent.policy(api.from_arrays(jax.eval_shape(agent.init, key), arrays)), spec, step
+    )
 
 
-def stored_paths(path: Path) -> list[Path]:
-    """The run in a directory, or all finished runs below it."""
-    if (path / "spec.json").is_file():
-        return [path]
-    return list(store.load(path).paths)
+def load_runs(path: Path, task: Task) -> list[Stored]:
+    """The run in a directory, or the finished runs below it: seeds of one agent."""
+    is_run = (path / "spec.json").is_file()
+    found = [load_run(run, task) for run in ([path] if is_run else store.load(path).paths)]
+    if not found:
+        raise ValueError(f"there are no finished runs in {path}")
+    if len({(run.spec.id.experiment, run.spec.id.agent, run.spec.id.split) for run in found}) > 1:
+        raise ValueError(f"{path} holds several agents: name a directory further down")
+    return found
 
 
 def use_compilation_cache() -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 EXAM_VERSION = 1
 """Version of the standard exam. A change to the tapes below is a change of this number."""
 
-RULE, TAPE, GOAL, NOISE = (np.uint32(purpose << 28) for purpose in range(4))
+RULE, TAPE, GOAL, NOISE, VARIATION = (np.uint32(purpose << 28) for purpose in range(5))
 """First lane of each purpose, so that no two draws of one episode share a lane."""
 
 _WEYL = np.uint32(0x9E3779B9)

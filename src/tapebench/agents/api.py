@@ -1,17 +1,24 @@
-"""What an agent is: three pure functions, and a state that is nothing but arrays."""
+"""What an agent is: three pure functions, and a state that is nothing but arrays.
+
+Also what every agent's file needs and there is only one way to do.
+"""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+import optax
 from jax import Array
 
-from tapebench.policy import Policy
+from tapebench.policy import Policy, blind
+
+if TYPE_CHECKING:
+    from tapebench import env as envs
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,40 @@ def from_arrays(like: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     return jax.tree_util.tree_unflatten(tree, restored)
 
 
+def snapshot(
+    name: str,
+    learnt: Any,
+    begin: Callable[[Any, int], Any],
+    act: Callable[[Any, Array, Array], tuple[Any, Array]],
+) -> Policy:
+    """A blind policy with its own copy of what was learnt, since the next `train` works in place.
+
+    `begin(learnt, num)` is the memory of so many episodes.
+    """
+    kept = jax.tree.map(jax.numpy.copy, learnt)
+    return blind(Policy(name, lambda rule, num: begin(kept, num), act))
+
+
+def descend(
+    optimiser: optax.GradientTransformation,
+    loss: Callable[[Any], tuple[Array, dict[str, Array]]],
+    learnt: Any,
+    optimiser_state: optax.OptState,
+) -> tuple[Any, optax.OptState, dict[str, Array]]:
+    """One step down the gradient of `loss`: what is learnt, the optimiser, and the loss's parts."""
+    slope, parts = jax.grad(loss, has_aux=True)(learnt)
+    change, optimiser_state = optimiser.update(slope, optimiser_state)
+    return optax.apply_updates(learnt, change), optimiser_state, parts
+
+
+def observation_size(env: envs.TapeEnv, params: envs.EnvParams) -> int:
+    """Entries of an observation of this environment."""
+    obs = jax.eval_shape(env.reset, jax.random.key(0), params)[0]
+    if isinstance(obs, dict):
+        raise ValueError("agents take float observations: make the environment without packed")
+    return int(obs.shape[-1])
+
+
 def one_of(kind: str, name: str, known: Iterable[str]) -> str:
     """Return `name` if it is known, else raise a `ValueError` that suggests the nearest."""
     known = tuple(known)
@@ -70,6 +111,20 @@ def one_of(kind: str, name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(str(name), known, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
     raise ValueError(f"unknown {kind} {name!r}: {hint}")
+
+
+def check_count(config: Any, name: str) -> None:
+    """Raise a `ValueError` unless the field is a positive integer."""
+    value = getattr(config, name)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a positive integer, not {value!r}")
+
+
+def check_share(config: Any, name: str) -> None:
+    """Raise a `ValueError` unless the field is a number from 0 to 1."""
+    value = getattr(config, name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise ValueError(f"{name} must be from 0 to 1, not {value!r}")
 
 
 def _name(path: Any) -> str:

@@ -25,7 +25,7 @@ import optax
 from jax import Array
 
 from tapebench.agents import dqn, nn, rad
-from tapebench.agents.api import Agent
+from tapebench.agents.api import Agent, check_share
 from tapebench.agents.replay import Batch
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Config(rad.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        dqn.check_share(self, "momentum")
+        check_share(self, "momentum")
         if not self.curl_weight >= 0:
             raise ValueError(f"curl_weight must not be negative, not {self.curl_weight}")
 

@@ -29,9 +29,17 @@ import optax
 from jax import Array
 
 from tapebench.agents import nn, replay
-from tapebench.agents.api import Agent, one_of
+from tapebench.agents.api import (
+    Agent,
+    check_count,
+    check_share,
+    descend,
+    observation_size,
+    one_of,
+    snapshot,
+)
 from tapebench.agents.replay import Batch, Replay
-from tapebench.policy import Policy, blind
+from tapebench.policy import Policy
 
 if TYPE_CHECKING:
     from tapebench import env as envs
@@ -284,13 +292,7 @@ def build(config: Config, env: envs.TapeEnv, params: envs.EnvParams, algorithm: 
     """The agent that runs `algorithm` in the loop below."""
 
     def policy(state: State) -> Policy:
-        # A copy, since the next `train` works in place.
-        learner = jax.tree.map(jnp.copy, state.learner)
-
-        def init(rule: Any, num: int) -> Any:
-            return algorithm.begin(learner, num)
-
-        return blind(Policy(algorithm.name, init, algorithm.act))
+        return snapshot(algorithm.name, state.learner, algorithm.begin, algorithm.act)
 
     return Agent(
         name=algorithm.name,
@@ -378,26 +380,6 @@ def _train(
     return state, metrics | {name: total.sum() / updates for name, total in sums.items()}
 
 
-def descend(
-    optimiser: optax.GradientTransformation,
-    loss: Callable[[Any], tuple[Array, dict[str, Array]]],
-    learnt: Any,
-    optimiser_state: optax.OptState,
-) -> tuple[Any, optax.OptState, dict[str, Array]]:
-    """One step down the gradient of `loss`: what is learnt, the optimiser, and the loss's parts."""
-    slope, parts = jax.grad(loss, has_aux=True)(learnt)
-    change, optimiser_state = optimiser.update(slope, optimiser_state)
-    return optax.apply_updates(learnt, change), optimiser_state, parts
-
-
-def observation_size(env: envs.TapeEnv, params: envs.EnvParams) -> int:
-    """Entries of an observation of this environment."""
-    obs = jax.eval_shape(env.reset, jax.random.key(0), params)[0]
-    if isinstance(obs, dict):
-        raise ValueError("agents take float observations: make the environment without packed")
-    return int(obs.shape[-1])
-
-
 def make_network(
     key: Array, config: Config, env: envs.TapeEnv, size: int, latent_size: int = 0
 ) -> nn.Network:
@@ -413,17 +395,3 @@ def make_network(
         kernel=config.kernel,
         latent_size=latent_size,
     )
-
-
-def check_count(config: Any, name: str) -> None:
-    """Raise a `ValueError` unless the field is a positive integer."""
-    value = getattr(config, name)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a positive integer, not {value!r}")
-
-
-def check_share(config: Any, name: str) -> None:
-    """Raise a `ValueError` unless the field is a number from 0 to 1."""
-    value = getattr(config, name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise ValueError(f"{name} must be from 0 to 1, not {value!r}")

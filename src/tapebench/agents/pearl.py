@@ -40,7 +40,7 @@ import optax
 from jax import Array
 
 from tapebench.agents import dqn, nn, replay
-from tapebench.agents.api import Agent
+from tapebench.agents.api import Agent, check_count, descend, observation_size
 from tapebench.agents.replay import Replay
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Config(dqn.Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("context", "latent_size", "encoder_width"):
-            dqn.check_count(self, name)
+            check_count(self, name)
         if not self.kl_weight >= 0:
             raise ValueError(f"kl_weight must not be negative, not {self.kl_weight}")
 
@@ -167,7 +167,7 @@ def make_encoder(key: Array, config: Config, env: envs.TapeEnv) -> Encoder:
 
 def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:
     """The agent of the module docstring."""
-    algorithm = _algorithm(config, env, dqn.observation_size(env, params))
+    algorithm = _algorithm(config, env, observation_size(env, params))
     return dqn.build(config, env, params, algorithm)
 
 
@@ -221,9 +221,7 @@ def _algorithm(config: Config, env: envs.TapeEnv, size: int) -> dqn.Algorithm:
             }
             return parts["loss"] + config.kl_weight * parts["kl"], parts
 
-        model, optimiser_state, parts = dqn.descend(
-            optimiser, loss, learner.model, learner.optimiser
-        )
+        model, optimiser_state, parts = descend(optimiser, loss, learner.model, learner.optimiser)
         updates = learner.updates + 1
         target = optax.periodic_update(model.network, learner.target, updates, config.target_every)
         return Learner(model, target, optimiser_state, updates), parts

@@ -32,9 +32,17 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from tapebench.agents import dqn, nn, returns
-from tapebench.agents.api import Agent, one_of
-from tapebench.policy import Policy, blind
+from tapebench.agents import nn, returns
+from tapebench.agents.api import (
+    Agent,
+    check_count,
+    check_share,
+    descend,
+    observation_size,
+    one_of,
+    snapshot,
+)
+from tapebench.policy import Policy
 
 if TYPE_CHECKING:
     from tapebench import env as envs
@@ -90,11 +98,11 @@ class Config:
     def __post_init__(self) -> None:
         one_of("network", self.network, self.networks)
         for name in ("width", "depth", "kernel", "total_steps", "num_envs", "rollout"):
-            dqn.check_count(self, name)
+            check_count(self, name)
         for name in ("epochs", "minibatches", "chunk"):
-            dqn.check_count(self, name)
+            check_count(self, name)
         for name in ("discount", "trace", "final_rate"):
-            dqn.check_share(self, name)
+            check_share(self, name)
         for name in ("learning_rate", "clip", "gradient_norm"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
@@ -275,7 +283,7 @@ def _fade(head: eqx.nn.Linear) -> eqx.nn.Linear:
 
 def make(config: Config, env: Env, params: envs.EnvParams, *, name: str = "ppo") -> Agent:
     """The agent of the module docstring."""
-    size = dqn.observation_size(env, params)
+    size = observation_size(env, params)
     return build(config, env, params, _algorithm(name, config, env, size))
 
 
@@ -364,14 +372,11 @@ class State:
 def build(config: Config, env: Env, params: envs.EnvParams, algorithm: Algorithm) -> Agent:
     """The agent that runs `algorithm` in the loop below."""
 
+    def begin(model: Any, num: int) -> Any:
+        return model, algorithm.begin(num)
+
     def policy(state: State) -> Policy:
-        # A copy, since the next `train` works in place.
-        model = jax.tree.map(jnp.copy, state.learner.model)
-
-        def init(rule: Any, num: int) -> Any:
-            return model, algorithm.begin(num)
-
-        return blind(Policy(algorithm.name, init, algorithm.act))
+        return snapshot(algorithm.name, state.learner.model, begin, algorithm.act)
 
     return Agent(
         name=algorithm.name,
@@ -483,7 +488,7 @@ def learn(
             logits, value = algorithm.unroll(model, start, batch.obs, batch.action)
             return loss(config, logits, value, batch)
 
-        model, state, parts = dqn.descend(descent, batch_loss, learner.model, learner.optimiser)
+        model, state, parts = descend(descent, batch_loss, learner.model, learner.optimiser)
         return Learner(model, state, learner.updates + 1), parts
 
     minibatches = orders.reshape(config.epochs * config.minibatches, -1)

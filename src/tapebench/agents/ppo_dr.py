@@ -22,14 +22,11 @@ import numpy as np
 from jax import Array
 
 from tapebench import seeding
-from tapebench.agents import dqn, ppo
-from tapebench.agents.api import Agent
+from tapebench.agents import ppo
+from tapebench.agents.api import Agent, check_share
 
 if TYPE_CHECKING:
     from tapebench import env as envs
-
-LANE = np.uint32(4 << 28)
-"""Where the draws of a variation begin: past those that the environment makes of the stream."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +45,7 @@ class Config(ppo.Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("density_low", "density_high", "noise_high"):
-            dqn.check_share(self, name)
+            check_share(self, name)
         for name in ("density", "horizon"):
             low, high = getattr(self, f"{name}_low"), getattr(self, f"{name}_high")
             if not 0 < low <= high:
@@ -107,7 +104,7 @@ class VariedEnv:
 
     def vary(self, stream: seeding.Stream, params: envs.EnvParams) -> Variation:
         """The variation of the episode that `stream` stands for."""
-        drawn = seeding.draw(stream, LANE + np.arange(3, dtype=np.uint32))
+        drawn = seeding.draw(stream, seeding.VARIATION + np.arange(3, dtype=np.uint32))
         density, horizon, noise = (drawn >> 8).astype(jnp.float32) * np.float32(2.0**-24)
         steps = jnp.round(params.horizon * between(horizon, *self.horizon)).astype(jnp.int32)
         return Variation(

@@ -38,8 +38,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from tapebench.agents import dqn, nn, ppo
-from tapebench.agents.api import Agent
+from tapebench.agents import nn, ppo
+from tapebench.agents.api import Agent, check_count, observation_size
 
 if TYPE_CHECKING:
     from tapebench import env as envs
@@ -70,7 +70,7 @@ class Config(ppo.Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("memory_size", "encoder_width"):
-            dqn.check_count(self, name)
+            check_count(self, name)
         if not isinstance(self.reset_memory, bool):
             raise ValueError(f"reset_memory must be true or false, not {self.reset_memory!r}")
 
@@ -156,7 +156,7 @@ def distance(obs: Array, length: int) -> Array:
 def cases(before: Array, after: Array) -> Array:
     """Which of the 16 cases every cell is, `[..., L]` -> `[..., L, 16]` with a single one each.
 
-    Case `2 n + c` is the neighbourhood `n = 4l + 2c + r`, of which cell value c became.
+    Case `2 n + after` is the neighbourhood `n = 4l + 2c + r` whose middle cell became `after`.
     """
     left, right = jnp.roll(before, 1, axis=-1), jnp.roll(before, -1, axis=-1)
     case = 8 * left + 4 * before + 2 * right + after
@@ -186,7 +186,7 @@ class Model(eqx.Module):
 
 def make(config: Config, env: ppo.Env, params: envs.EnvParams) -> Agent:
     """The agent of the module docstring."""
-    algorithm = _algorithm(config, env, dqn.observation_size(env, params))
+    algorithm = _algorithm(config, env, observation_size(env, params))
     return ppo.build(config, env, params, algorithm)
 
 

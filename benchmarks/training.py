@@ -123,6 +123,7 @@ def prepare_agent(contestant: Contestant) -> tuple[Callable[[], Any], float]:
         *env.make(length=LENGTH),
         width=contestant.width,
         double=contestant.double,
+        dueling=False,
         batch=BATCH,
         steps_per_update=STEPS_PER_UPDATE,
     )

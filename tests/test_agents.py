@@ -23,6 +23,8 @@ from tapebench.task import make_task
 
 SMALL = {
     "width": 32,
+    "channels": 32,
+    "discount": 0.95,
     "depth": 1,
     "batch": 32,
     "replay_size": 2_000,
@@ -32,7 +34,7 @@ SMALL = {
     "num_envs": 4,
 }
 PROBE = SMALL | {"epsilon_end": 1.0}
-GAMMA = 0.95
+GAMMA = SMALL["discount"]
 
 
 def observations(*rows):
@@ -220,12 +222,12 @@ def test_every_complete_transition_is_drawn_equally_often_and_no_other():
 
 
 def conv_network(key, **sizes):
-    defaults = {"observation_size": 17, "num_actions": 16, "width": 8, "depth": 2, "kernel": 3}
+    defaults = {"observation_size": 17, "num_actions": 16, "width": 8, "channels": 8, "depth": 2, "kernel": 3}
     return nn.make(key, "conv", length=16, **defaults | sizes)
 
 
 def plain_network(key, length=8):
-    sizes = {"num_actions": length, "width": 8, "depth": 1, "kernel": 3}
+    sizes = {"num_actions": length, "width": 8, "channels": 8, "depth": 1, "kernel": 3}
     return nn.make(key, "mlp", length=length, observation_size=length + 1, **sizes)
 
 
@@ -761,8 +763,7 @@ def test_pearl_learns_known_values_and_what_only_the_context_says():
 @pytest.mark.parametrize(("rule", "network", "steps"), [(4, "conv", 20_000), (0, "mlp", 60_000)])
 def test_dqn_solves_a_fixed_rule(rule, network, steps):
     task = make_task(length=16, horizon=16, rules=rule)
-    width = {"conv": 16, "mlp": 128}[network]
-    options = {"network": network, "width": width, "epsilon_steps": steps // 2}
+    options = {"network": network, "epsilon_steps": steps // 2}
     agent = agents.make("dqn", *envs.make(task=task), **options)
     state = agent.init(seeding.key(0, "dqn"))
     for _ in range(steps // agent.chunk):

@@ -723,8 +723,7 @@ def test_the_cells_learn_what_only_the_last_step_says():
 @pytest.mark.parametrize(("rule", "network", "steps"), [(4, "mlp", 30_000), (0, "conv", 10_000)])
 def test_ppo_solves_a_fixed_rule(rule, network, steps):
     task = make_task(length=16, horizon=16, rules=rule)
-    options = {"network": network, "width": {"conv": 16, "mlp": 64}[network]}
-    agent = agents.make("ppo", *envs.make(task=task), **options)
+    agent = agents.make("ppo", *envs.make(task=task), network=network)
     state = agent.init(seeding.key(0, "ppo"))
     for _ in range(steps // agent.chunk):
         state, _ = agent.train(state)

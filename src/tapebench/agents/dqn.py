@@ -10,7 +10,10 @@ Deviations from Mnih et al.:
 1. the action of the next state is chosen by Q and valued by Q⁻ (`double=False` undoes it);
 2. several environments step together, and the updates due for these steps follow at once;
 3. Adam instead of RMSProp; rewards are not clipped, the loss is Huber as theirs;
-4. the horizon is an end, see above.
+4. the horizon is an end, see above;
+5. the network is a dueling one, Q(s, a) = V(s) + A(s, a) − mean A(s, ·), since the hidden rule
+   moves the return of every action alike and far more than the action does (`dueling=False`
+   undoes it).
 
 RAD is this with `augment`, CURL with `auxiliary`; PEARL brings an `Algorithm` of its own into the
 same loop, which is the second half of this file.
@@ -49,8 +52,10 @@ if TYPE_CHECKING:
 class Config:
     network: str = "mlp"
     """`mlp`: fully connected; `conv`: circular convolutions, which commute with rotation."""
-    width: int = 256
-    """Units of a hidden layer, or its channels in each cell for `conv` (32 is plenty there)."""
+    width: int = 64
+    """Units of a hidden layer of `mlp`."""
+    channels: int = 16
+    """Units of a hidden layer of `conv` in each cell."""
     depth: int = 2
     """Hidden layers."""
     kernel: int = 3
@@ -75,6 +80,8 @@ class Config:
     """Environment steps from the one to the other, on a straight line."""
     target_every: int = 250
     """Updates between renewals of the target network."""
+    dueling: bool = True
+    """Learn what a state is worth apart from how actions differ in it (Wang et al. 2016)."""
     double: bool = True
     """Choose the next action by the network that learns, not by the target network."""
     num_envs: int = 8
@@ -84,9 +91,9 @@ class Config:
 
     def __post_init__(self) -> None:
         one_of("network", self.network, nn.NETWORKS)
-        for name in ("width", "depth", "kernel", "batch", "steps_per_update", "replay_size"):
+        for name in ("width", "channels", "depth", "kernel", "batch", "steps_per_update"):
             check_count(self, name)
-        for name in ("warmup", "epsilon_steps", "target_every", "num_envs", "chunk"):
+        for name in ("replay_size", "warmup", "epsilon_steps", "target_every", "num_envs", "chunk"):
             check_count(self, name)
         for name in ("discount", "epsilon_start", "epsilon_end"):
             check_share(self, name)
@@ -391,7 +398,9 @@ def make_network(
         observation_size=size,
         num_actions=env.num_actions,
         width=config.width,
+        channels=config.channels,
         depth=config.depth,
         kernel=config.kernel,
+        dueling=config.dueling,
         latent_size=latent_size,
     )

@@ -25,6 +25,7 @@ class Mlp(eqx.Module):
 
     hidden: tuple[eqx.nn.Linear, ...]
     head: eqx.nn.Linear
+    value: eqx.nn.Linear | None
 
     def features(self, obs: Array, latent: Array | None = None) -> Array:
         """What the last hidden layer makes of observations: `[B, width]`."""
@@ -35,7 +36,8 @@ class Mlp(eqx.Module):
 
     def __call__(self, obs: Array, latent: Array | None = None) -> Array:
         """Action values `[B, A]`."""
-        return linear(self.head, self.features(obs, latent))
+        x = self.features(obs, latent)
+        return duel(linear(self.head, x), self.value, x)
 
 
 class Conv(eqx.Module):
@@ -49,11 +51,12 @@ class Conv(eqx.Module):
     here: eqx.nn.Linear
     everywhere: eqx.nn.Linear
     head: eqx.nn.Linear
+    value: eqx.nn.Linear | None
     length: int = eqx.field(static=True)
     kernel: int = eqx.field(static=True)
 
     def cells(self, obs: Array, latent: Array | None = None) -> Array:
-        """Features of every cell, `[B, L, width]`."""
+        """Features of every cell, `[B, L, channels]`."""
         x = per_cell(obs, latent, self.length)
         for layer in self.hidden:
             x = jax.nn.relu(linear(layer, windows(x, self.kernel)))
@@ -61,15 +64,27 @@ class Conv(eqx.Module):
         return jax.nn.relu(linear(self.here, x) + linear(self.everywhere, mean))
 
     def features(self, obs: Array, latent: Array | None = None) -> Array:
-        """The mean over the ring: `[B, width]`, the same for a turned tape."""
+        """The mean over the ring: `[B, channels]`, the same for a turned tape."""
         return self.cells(obs, latent).mean(axis=-2)
 
     def __call__(self, obs: Array, latent: Array | None = None) -> Array:
         """Action values, one per cell: `[B, L]`."""
-        return linear(self.head, self.cells(obs, latent))[..., 0]
+        x = self.cells(obs, latent)
+        return duel(linear(self.head, x)[..., 0], self.value, x.mean(axis=-2))
 
 
 Network = Mlp | Conv
+
+
+def duel(values: Array, value: eqx.nn.Linear | None, features: Array) -> Array:
+    """Action values `[..., A]` as they are, or as differences around a value of the features.
+
+    With `value`, what all actions have in common is learnt once and from every transition, not
+    for each action from the few that took it (Wang et al. 2016).
+    """
+    if value is None:
+        return values
+    return values - values.mean(axis=-1, keepdims=True) + linear(value, features)
 
 
 def make(
@@ -80,24 +95,34 @@ def make(
     observation_size: int,
     num_actions: int,
     width: int,
+    channels: int,
     depth: int,
     kernel: int,
     latent_size: int = 0,
+    dueling: bool = False,
 ) -> Network:
-    """A network for action values."""
+    """A network for action values: hidden layers of `width` units, or `channels` in each cell."""
     if one_of("network", kind, NETWORKS) == "mlp":
         sizes = itertools.pairwise([observation_size + latent_size, *[width] * depth, num_actions])
-        *hidden, head = layers(key, *sizes)
-        return Mlp(tuple(hidden), head)
+        *hidden, head, value = layers(key, *sizes, (width, 1))
+        return Mlp(tuple(hidden), head, value if dueling else None)
     if num_actions != length:
         raise ValueError("network 'conv' needs one action per cell: use 'mlp'")
     if kernel > length:
         raise ValueError(f"kernel must be at most the length, {length}, not {kernel}")
-    channels = [1 + observation_size // length + latent_size, *[width] * depth]
-    convolutions = [(kernel * before, after) for before, after in itertools.pairwise(channels)]
-    rest = [(width, width), (width, width), (width, 1)]
-    *hidden, here, everywhere, head = layers(key, *convolutions, *rest)
-    return Conv(tuple(hidden), here, everywhere, head, length=length, kernel=kernel)
+    sizes = itertools.pairwise([1 + observation_size // length + latent_size, *[channels] * depth])
+    convolutions = [(kernel * before, after) for before, after in sizes]
+    rest = [(channels, channels), (channels, channels), (channels, 1), (channels, 1)]
+    *hidden, here, everywhere, head, value = layers(key, *convolutions, *rest)
+    return Conv(
+        tuple(hidden),
+        here,
+        everywhere,
+        head,
+        value if dueling else None,
+        length=length,
+        kernel=kernel,
+    )
 
 
 def linear(layer: eqx.nn.Linear, x: Array) -> Array:

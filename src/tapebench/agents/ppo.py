@@ -56,7 +56,9 @@ class Config:
     network: str = "mlp"
     """`mlp`: fully connected; `conv`: circular convolutions, which commute with rotation."""
     width: int = 128
-    """Units of a hidden layer, or its channels in each cell for `conv` (32 is plenty there)."""
+    """Units of a hidden layer of `mlp`."""
+    channels: int = 16
+    """Units of a hidden layer of `conv` in each cell."""
     depth: int = 2
     """Hidden layers."""
     kernel: int = 3
@@ -97,9 +99,9 @@ class Config:
 
     def __post_init__(self) -> None:
         one_of("network", self.network, self.networks)
-        for name in ("width", "depth", "kernel", "total_steps", "num_envs", "rollout"):
+        for name in ("width", "channels", "depth", "kernel", "total_steps", "num_envs"):
             check_count(self, name)
-        for name in ("epochs", "minibatches", "chunk"):
+        for name in ("rollout", "epochs", "minibatches", "chunk"):
             check_count(self, name)
         for name in ("discount", "trace", "final_rate"):
             check_share(self, name)
@@ -268,12 +270,13 @@ def make_model(
         observation_size=size,
         num_actions=env.num_actions,
         width=config.width,
+        channels=config.channels,
         depth=config.depth,
         kernel=config.kernel,
         latent_size=latent_size,
     )
     network = eqx.tree_at(lambda net: net.head, network, replace_fn=_fade)
-    (value,) = nn.layers(value_key, (config.width, 1))
+    (value,) = nn.layers(value_key, (int(network.head.in_features), 1))
     return ActorCritic(network, value)
 
 

@@ -22,7 +22,7 @@ class Train:
     agent: tyro.conf.Positional[str]
     """dqn, rad, curl, pearl, ppo, ppo-dr or rppo."""
     set: tuple[str, ...] = ()
-    """Options of the agent that differ from its defaults, like network=conv width=32."""
+    """Options of the agent that differ from its defaults, like network=conv depth=3."""
     options: bool = False
     """Only list the agent's options, with their defaults."""
     track: str = "full"

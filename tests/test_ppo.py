@@ -584,7 +584,7 @@ def test_the_cases_of_a_transition_are_the_bits_of_its_rule():
     rng = np.random.default_rng(0)
     tape, rule = rng.integers(2, size=(40, 16)), rng.integers(256, size=40)
     after = dynamics.unpack(dynamics.evolve(dynamics.pack(tape), rule, 16), 16)
-    found = np.asarray(rppo.cases(jnp.float32(tape), jnp.float32(after)))
+    found = np.asarray(nn.cases(jnp.float32(tape), jnp.float32(after)))
     np.testing.assert_array_equal(found.sum(axis=-1), np.ones((40, 16)))
     hood, value = np.divmod(found.argmax(axis=-1), 2)
     np.testing.assert_array_equal(value, (rule[:, None] >> hood) & 1)

@@ -4,9 +4,9 @@
 
 Trains on the training side of the split `tuning` and judges by success on its validation side,
 which has no rule that is held out in `fps30` or `matched30`. Trial 0 is the agent's defaults; the
-others are drawn from `SPACE` and, for what only this agent has, `EXTRA`, by a seed that does not
-depend on the agent: trial 3 has the same learning rate everywhere. Runs are kept and resumed; the
-result is written to `docs/tuning/AGENT.json`.
+others are drawn from its `SPACE` by a seed that does not depend on the agent: trial 3 has the same
+learning rate throughout a family. Runs are kept and resumed; the result is written to
+`docs/tuning/AGENT-NETWORK.json`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,35 +25,52 @@ from tapebench.training import RunSpec
 
 PLACE = Path(__file__).parents[1] / "docs" / "tuning"
 
-SPACE: dict[str, tuple[Any, ...]] = {
-    "learning_rate": (2e-4, 5e-4, 1e-3),
-    "discount": (0.9, 0.95, 0.98),
-    "target_every": (100, 250, 1000),
-    "epsilon_steps": (10_000, 20_000, 50_000),
-    "batch": (64, 128),
+VALUE: dict[str, tuple[Any, ...]] = {
+    "learning_rate": (2.5e-4, 5e-4, 1e-3),
+    "discount": (0.9, 0.98, 1.0),
+    "target_every": (250, 1000),
+    "batch": (128, 256),
+    "replay_size": (50_000, 200_000),
+    "epsilon_end": (0.05, 0.2),
+    "dueling": (True, False),
 }
 """What is searched for every value-based agent."""
 
-EXTRA: dict[str, dict[str, tuple[Any, ...]]] = {
-    "dqn": {},
-    "rad": {"flip_probability": (0.01, 0.03)},
-    "curl": {"curl_weight": (0.03, 0.1, 0.3), "momentum": (0.95, 0.99)},
-    "pearl": {"context": (4, 8, 16), "latent_size": (8, 16), "kl_weight": (1e-4, 1e-3, 1e-2)},
+GRADIENT: dict[str, tuple[Any, ...]] = {
+    "learning_rate": (5e-4, 1e-3, 2e-3),
+    "discount": (0.9, 0.98, 1.0),
+    "trace": (0.5, 0.8, 0.95),
+    "entropy_weight": (0.003, 0.01, 0.03),
+    "value_weight": (0.1, 0.5),
+    "epochs": (4, 10),
+    "minibatches": (4, 8),
 }
-"""What only one agent has."""
+"""What is searched for every policy-gradient agent."""
+
+SPACE: dict[str, dict[str, tuple[Any, ...]]] = {
+    "dqn": VALUE,
+    "rad": VALUE | {"flip_probability": (0.01, 0.03)},
+    "curl": VALUE | {"curl_weight": (0.03, 0.1, 0.3), "momentum": (0.95, 0.99)},
+    "pearl": VALUE | {"context": (4, 8), "latent_size": (4, 8), "kl_weight": (1e-3, 1e-2, 1e-1)},
+    "ppo": GRADIENT,
+    "ppo-dr": GRADIENT | {"noise_high": (0.001, 0.005)},
+    "rppo": GRADIENT | {"memory_size": (16, 64), "encoder_width": (32, 64)},
+}
+"""What is searched for each agent: what its family shares, and what only it has."""
 
 
 def main() -> None:
     """Run the search and write what it found."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("agent", choices=agents.NAMES)
-    parser.add_argument("--network", default="mlp", choices=("mlp", "conv"))
+    parser.add_argument("--network", help="by default that of the agent")
     parser.add_argument("--trials", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=50_000)
-    parser.add_argument("--results", type=Path, default=Path("tuning-runs"))
+    parser.add_argument("--steps", type=int, default=200_000)
+    parser.add_argument("--results", type=Path, default=Path("runs/tuning"))
     options = parser.parse_args()
-    fixed = {"network": options.network} | ({"width": 32} if options.network == "conv" else {})
+    options.network = options.network or agents.configure(options.agent).network
+    fixed = {"network": options.network}
     trials = [fixed | draw(options.agent, number) for number in range(options.trials)]
     specs = [
         RunSpec(
@@ -62,9 +80,9 @@ def main() -> None:
             split="tuning",
             options=trial,
             steps=options.steps,
-            evaluate_every=10_000,
+            evaluate_every=options.steps // 10,
             episodes=10,
-            last=2,
+            last=3,
         )
         for number, trial in enumerate(trials)
         for seed in range(options.seeds)
@@ -91,7 +109,8 @@ def main() -> None:
         "network": options.network,
         "steps": options.steps,
         "seeds": options.seeds,
-        "space": {**SPACE, **EXTRA[options.agent]},
+        "defaults": asdict(agents.configure(options.agent, **fixed)),
+        "space": SPACE[options.agent],
         "trials": found,
     }
     PLACE.mkdir(exist_ok=True)
@@ -107,7 +126,7 @@ def draw(agent: str, trial: int) -> dict[str, Any]:
         return {}
     return {
         name: values[int(seeding.generator(trial, "tune", name).integers(len(values)))]
-        for name, values in {**SPACE, **EXTRA[agent]}.items()
+        for name, values in SPACE[agent].items()
     }
 
 

@@ -60,7 +60,7 @@ class Config:
     """Hidden layers."""
     kernel: int = 3
     """Cells that a convolution of `conv` sees."""
-    discount: float = 0.95
+    discount: float = 1.0
     """Per-step discount γ. The horizon is a true end, since the observation carries t/H."""
     learning_rate: float = 5e-4
     """Of Adam."""
@@ -68,7 +68,7 @@ class Config:
     """Transitions in an update."""
     steps_per_update: int = 4
     """Environment steps for each update."""
-    replay_size: int = 100_000
+    replay_size: int = 200_000
     """Transitions kept."""
     warmup: int = 1_000
     """Environment steps before the first update."""

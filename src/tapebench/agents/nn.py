@@ -19,6 +19,9 @@ from tapebench.agents.api import one_of
 
 NETWORKS = ("mlp", "conv")
 
+CASES = 16
+"""Neighbourhoods of three cells, times what becomes of the one in the middle."""
+
 
 class Mlp(eqx.Module):
     """Fully connected layers: the plain choice, which knows nothing of the ring."""
@@ -43,11 +46,12 @@ class Mlp(eqx.Module):
 class Conv(eqx.Module):
     """Circular convolutions and, before the last layer, the mean over the ring.
 
-    It commutes with rotation: turned tapes have turned action values. Time, latent and the mean
-    are the same in every cell.
+    It commutes with rotation: turned tapes have turned action values.
     """
 
     hidden: tuple[eqx.nn.Linear, ...]
+    episode: eqx.nn.Linear
+    """From what is the same in every cell, time and latent, into the first layer."""
     here: eqx.nn.Linear
     everywhere: eqx.nn.Linear
     head: eqx.nn.Linear
@@ -57,8 +61,12 @@ class Conv(eqx.Module):
 
     def cells(self, obs: Array, latent: Array | None = None) -> Array:
         """Features of every cell, `[B, L, channels]`."""
-        x = per_cell(obs, latent, self.length)
-        for layer in self.hidden:
+        time = obs[..., self.length : self.length + 1]
+        shared = time if latent is None else jnp.concatenate([time, latent], axis=-1)
+        first, *others = self.hidden
+        x = linear(first, windows(per_cell(obs, self.length), self.kernel))
+        x = jax.nn.relu(x + linear(self.episode, shared)[..., None, :])
+        for layer in others:
             x = jax.nn.relu(linear(layer, windows(x, self.kernel)))
         mean = x.mean(axis=-2, keepdims=True)
         return jax.nn.relu(linear(self.here, x) + linear(self.everywhere, mean))
@@ -110,12 +118,15 @@ def make(
         raise ValueError("network 'conv' needs one action per cell: use 'mlp'")
     if kernel > length:
         raise ValueError(f"kernel must be at most the length, {length}, not {kernel}")
-    sizes = itertools.pairwise([1 + observation_size // length + latent_size, *[channels] * depth])
+    sizes = itertools.pairwise([observation_size // length, *[channels] * depth])
     convolutions = [(kernel * before, after) for before, after in sizes]
-    rest = [(channels, channels), (channels, channels), (channels, 1), (channels, 1)]
-    *hidden, here, everywhere, head, value = layers(key, *convolutions, *rest)
+    mixers = [(1 + latent_size, channels), (channels, channels), (channels, channels)]
+    *hidden, episode, here, everywhere, head, value = layers(
+        key, *convolutions, *mixers, (channels, 1), (channels, 1)
+    )
     return Conv(
         tuple(hidden),
+        episode,
         here,
         everywhere,
         head,
@@ -131,16 +142,20 @@ def linear(layer: eqx.nn.Linear, x: Array) -> Array:
     return x @ layer.weight.T + layer.bias
 
 
-def per_cell(obs: Array, latent: Array | None, length: int) -> Array:
-    """An observation as channels of each cell, `[..., L, channels]`."""
-    cells, time, goal = obs[..., :length], obs[..., length : length + 1], obs[..., length + 1 :]
-    channels = [cells[..., None], jnp.broadcast_to(time, cells.shape)[..., None]]
-    if goal.shape[-1]:
-        channels.append(goal[..., None])
-    if latent is not None:
-        everywhere = (*cells.shape, latent.shape[-1])
-        channels.append(jnp.broadcast_to(latent[..., None, :], everywhere))
-    return jnp.concatenate(channels, axis=-1)
+def per_cell(obs: Array, length: int) -> Array:
+    """What an observation says of each cell, the goal too if it is there: `[..., L, channels]`."""
+    cells, goal = obs[..., :length], obs[..., length + 1 :]
+    return jnp.stack([cells, goal] if goal.shape[-1] else [cells], axis=-1)
+
+
+def cases(before: Array, after: Array) -> Array:
+    """Which of the 16 cases every cell is, `[..., L]` -> `[..., L, 16]` with a single one each.
+
+    Case `2 n + after` is the neighbourhood `n = 4l + 2c + r` whose middle cell became `after`.
+    """
+    left, right = jnp.roll(before, 1, axis=-1), jnp.roll(before, -1, axis=-1)
+    case = 8 * left + 4 * before + 2 * right + after
+    return jax.nn.one_hot(case.astype(jnp.int32), CASES)
 
 
 def windows(x: Array, kernel: int) -> Array:

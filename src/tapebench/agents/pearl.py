@@ -20,8 +20,10 @@ Deviations from Rakelly et al.:
    the values are those of an agent that finds its rule out as it goes, and z' knows one transition
    more than z;
 3. factors have no reward, which the evaluator does not show: here it follows from the next tape;
-4. the prior is a factor of the product, so that no context and little context need no exception;
-5. exploration acts on a z drawn anew in every step, the greedy policy on the mean.
+4. the encoder sees both tapes and the action or, for `conv`, in how many cells a neighbourhood
+   of three, after the flip, became what: 16 shares, which turned tapes have in common;
+5. the prior is a factor of the product, so that no context and little context need no exception;
+6. exploration acts on a z drawn anew in every step, the greedy policy on the mean.
 
 The policy keeps its context from one episode to the next as long as its memory goes on, which is
 right where the rule stays the same; a transition is never made across two episodes.
@@ -99,24 +101,22 @@ def divergence(found: Gaussian) -> Array:
 
 
 class Encoder(eqx.Module):
-    """A factor from each transition. For `conv` it looks at neighbourhoods, then averages."""
+    """A factor from each transition."""
 
     hidden: tuple[eqx.nn.Linear, ...]
     head: eqx.nn.Linear
     num_actions: int = eqx.field(static=True)
-    kernel: int = eqx.field(static=True)
-    """0: fully connected."""
+    by_cell: bool = eqx.field(static=True)
+    """Whether it is shown what became of neighbourhoods, or both tapes and the action."""
 
     def __call__(self, before: Array, action: Array, after: Array) -> Gaussian:
         """Tapes `[..., L]` and actions `[...]` -> factors `[..., Z]`."""
         chosen = jax.nn.one_hot(action, self.num_actions)
-        if self.kernel:
-            x = nn.windows(jnp.stack([before, chosen, after], axis=-1), self.kernel)
-            x = jax.nn.relu(nn.linear(self.hidden[0], x)).mean(axis=-2)
+        if self.by_cell:
+            x = nn.cases(jnp.abs(before - chosen), after).mean(axis=-2)
         else:
             x = jnp.concatenate([before, chosen, after], axis=-1)
-            x = jax.nn.relu(nn.linear(self.hidden[0], x))
-        for layer in self.hidden[1:]:
+        for layer in self.hidden:
             x = jax.nn.relu(nn.linear(layer, x))
         mean, certainty = jnp.split(nn.linear(self.head, x), 2, axis=-1)
         precision = jax.nn.softplus(certainty)
@@ -158,11 +158,10 @@ class Memory(NamedTuple):
 
 def make_encoder(key: Array, config: Config, env: envs.TapeEnv) -> Encoder:
     """The encoder that a config asks for."""
-    width, is_conv = config.encoder_width, config.network == "conv"
-    inputs = 3 * config.kernel if is_conv else 2 * env.length + env.num_actions
-    sizes = (inputs, width), (width, width), (width, 2 * config.latent_size)
-    *hidden, head = nn.layers(key, *sizes)
-    return Encoder(tuple(hidden), head, env.num_actions, config.kernel if is_conv else 0)
+    width, by_cell = config.encoder_width, config.network == "conv"
+    inputs = nn.CASES if by_cell else 2 * env.length + env.num_actions
+    *hidden, head = nn.layers(key, (inputs, width), (width, width), (width, 2 * config.latent_size))
+    return Encoder(tuple(hidden), head, env.num_actions, by_cell)
 
 
 def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:

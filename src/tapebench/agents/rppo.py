@@ -44,9 +44,6 @@ from tapebench.agents.api import Agent, check_count, observation_size
 if TYPE_CHECKING:
     from tapebench import env as envs
 
-CASES = 16
-"""Neighbourhoods of three cells, times what becomes of the one in the middle."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Config(ppo.Config):
@@ -142,7 +139,7 @@ class Cells(eqx.Module):
     def __call__(self, before: Array, action: Array, obs: Array, is_first: Array) -> Array:
         """The last observation, what was done there, and the present one -> `[..., F]`."""
         flipped = jnp.abs(before[..., : self.length] - jax.nn.one_hot(action, self.length))
-        x = jax.nn.relu(nn.linear(self.table, cases(flipped, obs[..., : self.length])))
+        x = jax.nn.relu(nn.linear(self.table, nn.cases(flipped, obs[..., : self.length])))
         pooled = jnp.concatenate([x.mean(axis=-2), x.max(axis=-2)], axis=-1)
         return jnp.where(is_first[..., None], 0.0, pooled)
 
@@ -151,16 +148,6 @@ def distance(obs: Array, length: int) -> Array:
     """The share of cells that differ from the goal, as far as observed: `[...]`."""
     goal = obs[..., length + 1 :]
     return jnp.abs(obs[..., :length] - (goal if goal.shape[-1] else 0.0)).mean(axis=-1)
-
-
-def cases(before: Array, after: Array) -> Array:
-    """Which of the 16 cases every cell is, `[..., L]` -> `[..., L, 16]` with a single one each.
-
-    Case `2 n + after` is the neighbourhood `n = 4l + 2c + r` whose middle cell became `after`.
-    """
-    left, right = jnp.roll(before, 1, axis=-1), jnp.roll(before, -1, axis=-1)
-    case = 8 * left + 4 * before + 2 * right + after
-    return jax.nn.one_hot(case.astype(jnp.int32), CASES)
 
 
 class Model(eqx.Module):
@@ -198,7 +185,7 @@ def _algorithm(config: Config, env: ppo.Env, size: int) -> ppo.Algorithm:
         width, hidden = config.encoder_width, config.memory_size
         table, inputs, recurrent = nn.layers(
             own_key,
-            (size + env.num_actions + 1 if is_plain else CASES, width),
+            (size + env.num_actions + 1 if is_plain else nn.CASES, width),
             (width if is_plain else 2 * width, 3 * hidden),
             (hidden, 3 * hidden),
         )

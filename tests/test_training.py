@@ -260,3 +260,10 @@ def test_scalars_reach_the_loggers(tmp_path, logger):
         assert any(file.suffix == ".wandb" for file in kept)
     with pytest.raises(ValueError, match="unknown logger 'x'"):
         sweep.run_all([short], tmp_path, log="x")
+
+
+def test_the_budget_sets_the_schedule_of_an_agent_that_has_one():
+    spec = RunSpec(agent="ppo", seed=0, steps=50_000)
+    assert spec.config["total_steps"] == spec.as_dict()["config"]["total_steps"] == 50_000
+    assert replace(spec, options={"total_steps": 7}).config["total_steps"] == 7
+    assert "total_steps" not in replace(spec, agent="dqn").config

@@ -99,12 +99,22 @@ class RunSpec:
             "mask": list(self.mask) or None,
         }
 
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The agent's options, and the budget for an agent whose schedule goes by `total_steps`."""
+        from tapebench import agents
+
+        options = dict(self.options)
+        if "total_steps" in {entry.name for entry in fields(agents.load(self.agent)[0])}:
+            options.setdefault("total_steps", self.steps)
+        return asdict(agents.configure(self.agent, **options))
+
     def make_agent(self) -> Agent:
         """The agent in its environment. Refuses a cadence that its chunks do not divide."""
         from tapebench import agents
         from tapebench import env as envs
 
-        agent = agents.make(self.agent, *envs.make(task=self.task), **self.options)
+        agent = agents.make(self.agent, *envs.make(task=self.task), **self.config)
         if self.evaluate_every % agent.chunk:
             raise ValueError(
                 f"evaluate_every must be a multiple of {self.agent}'s chunk, {agent.chunk}, "
@@ -114,12 +124,10 @@ class RunSpec:
 
     def as_dict(self) -> dict[str, Any]:
         """As stored in `spec.json`: what was asked, and what that came to."""
-        from tapebench import agents
-
         return {
             "schema": SCHEMA,
             **asdict(self),
-            "config": asdict(agents.configure(self.agent, **self.options)),
+            "config": self.config,
             "trained_on": list(self.task.rules),
             "exam": self.exam.identity,
         }

@@ -64,21 +64,21 @@ class Config:
     """Per-step discount γ. The horizon is a true end, since the observation carries t/H."""
     learning_rate: float = 5e-4
     """Of Adam."""
-    batch: int = 128
+    batch: int = 256
     """Transitions in an update."""
     steps_per_update: int = 4
     """Environment steps for each update."""
-    replay_size: int = 200_000
+    replay_size: int = 50_000
     """Transitions kept."""
     warmup: int = 1_000
     """Environment steps before the first update."""
     epsilon_start: float = 1.0
     """Share of random actions at the start."""
-    epsilon_end: float = 0.05
+    epsilon_end: float = 0.2
     """Share of random actions in the end."""
     epsilon_steps: int = 20_000
     """Environment steps from the one to the other, on a straight line."""
-    target_every: int = 250
+    target_every: int = 1_000
     """Updates between renewals of the target network."""
     dueling: bool = True
     """Learn what a state is worth apart from how actions differ in it (Wang et al. 2016)."""

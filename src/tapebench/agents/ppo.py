@@ -73,8 +73,8 @@ class Config:
     final_rate: float = 0.3
     """Share of the learning rate that is left after `total_steps`."""
     total_steps: int = 200_000
-    """Environment steps over which the learning rate falls. Training may go on beyond them, at
-    the rate reached by then; a shorter run ends at a higher one."""
+    """Environment steps over which the learning rate falls; a run sets them to its budget. Training
+    may go on beyond them, at the rate reached by then."""
     clip: float = 0.2
     """ε: how far the probability of an action may move before it pays no more."""
     entropy_weight: float = 0.03

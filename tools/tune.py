@@ -36,7 +36,7 @@ SPACE: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "rad": {"max_shift": (1, 4), "flip_probability": (0.01, 0.03, 0.1)},
     "curl": {"curl_weight": (0.01, 0.1, 1.0), "momentum": (0.95, 0.99)},
-    "pearl": {"context": (4, 8, 16), "latent_size": (4, 8), "kl_weight": (1e-3, 1e-2, 1e-1)},
+    "pearl": {"context": (4, 8), "latent_size": (4, 8), "kl_weight": (1e-3, 1e-2, 1e-1)},
     "ppo": {
         "learning_rate": (5e-4, 1e-3, 2e-3),
         "discount": (0.9, 0.98, 1.0),

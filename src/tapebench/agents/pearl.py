@@ -51,13 +51,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Config(dqn.Config):
-    context: int = 8
+    context: int = 4
     """Transitions of the present episode that are looked back on."""
     latent_size: int = 8
     """Entries of z."""
-    encoder_width: int = 64
+    encoder_width: int = 32
     """Units of the encoder's hidden layers."""
-    kl_weight: float = 1e-3
+    kl_weight: float = 1e-2
     """λ, the weight of the divergence from the prior."""
 
     def __post_init__(self) -> None:

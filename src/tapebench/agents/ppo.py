@@ -68,7 +68,7 @@ class Config:
     trace: float = 0.5
     """λ of the advantages: 0 looks one step ahead, 1 as far as was played. What comes later says
     more about the hidden rule than about the action, hence not much."""
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     """Of Adam, at the start."""
     final_rate: float = 0.3
     """Share of the learning rate that is left after `total_steps`."""
@@ -77,9 +77,9 @@ class Config:
     may go on beyond them, at the rate reached by then."""
     clip: float = 0.2
     """ε: how far the probability of an action may move before it pays no more."""
-    entropy_weight: float = 0.03
+    entropy_weight: float = 0.003
     """c_e, the weight of the entropy of the policy."""
-    value_weight: float = 0.1
+    value_weight: float = 0.5
     """c_v, the weight of the error of the values."""
     gradient_norm: float = 0.5
     """Longer gradients are cut to this length."""

@@ -1,0 +1,214 @@
+"""The page of every agent: what it is, its options, how they were chosen, and what it reaches.
+
+    python tools/agent_pages.py --results runs     # take the figures of finished runs along
+    python tools/agent_pages.py                    # write the pages again from what is there
+
+The text comes from the agent's module, options from its `Config`, the search from `docs/tuning`,
+figures from `docs/agents/results.json`, which holds one row for every run, and the paper's from
+`tapebench/data/paper.json`. A test fails when a page is not what this writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import fields
+from importlib import import_module, resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tapebench import agents, stats, store
+
+ROOT = Path(__file__).parents[1]
+PAGES = ROOT / "docs" / "agents"
+TUNING = ROOT / "docs" / "tuning"
+FIGURES = PAGES / "results.json"
+
+
+def main() -> None:
+    """Collect figures if asked to, then write the pages."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--results", type=Path, help="a results directory to take figures from")
+    options = parser.parse_args()
+    if options.results is not None:
+        rows = {row["run"]: row for row in figures()}
+        rows |= {row["run"]: row for row in collect(options.results)}
+        document = [rows[name] for name in sorted(rows)]
+        lines = ",\n ".join(json.dumps(row) for row in document)
+        store.write_text(FIGURES, f"[\n {lines}\n]\n")
+    for name, text in pages().items():
+        store.write_text(PAGES / f"{name}.md", text)
+
+
+def collect(root: Path) -> Iterable[dict[str, Any]]:
+    """A row for every finished run."""
+    for path in sorted(root.glob("*/*/*/*/summary.json")):
+        spec = store.read_json(path.parent / "spec.json")
+        summary = store.read_json(path)
+        yield {
+            "run": str(path.parent.relative_to(root)),
+            "agent": spec["agent"],
+            "options": spec["options"],
+            "seed": spec["seed"],
+            "split": spec["split"],
+            "train_on": spec["train_on"],
+            "length": spec["length"],
+            "horizon": spec["horizon"],
+            "steps": spec["steps"],
+            **{
+                side: {
+                    key: round(value, 5)
+                    for key, value in summary[side].items()
+                    if isinstance(value, float)
+                }
+                for side in ("id", "ood")
+                if side in summary
+            },
+        }
+
+
+def figures() -> list[dict[str, Any]]:
+    """The rows that are there."""
+    return json.loads(FIGURES.read_text()) if FIGURES.is_file() else []
+
+
+def pages() -> dict[str, str]:
+    """The text of every page, by agent."""
+    return {name: page(name) for name in agents.NAMES}
+
+
+def page(agent: str) -> str:
+    """The text of one page."""
+    module = import_module(f"tapebench.agents.{agent.replace('-', '_')}")
+    title, _, body = inspect.cleandoc(module.__doc__ or "").partition("\n\n")
+    parts = [
+        f"# `{agent}`",
+        " ".join(title.split()),
+        body,
+        "## Options",
+        "Change any of them by `tape train " + agent + " --set NAME=VALUE`.",
+        options_table(module.Config),
+        "## How they were chosen",
+        *tuning(agent),
+        "## Results",
+        *results(agent),
+    ]
+    return "\n\n".join(part.rstrip() for part in parts if part) + "\n"
+
+
+def options_table(config: type[Any]) -> str:
+    """Name, default and meaning of every field."""
+    meaning = meanings(config)
+    rows = [
+        (f"`{entry.name}`", f"`{entry.default}`", meaning[entry.name]) for entry in fields(config)
+    ]
+    return table(("option", "default", "meaning"), rows)
+
+
+def meanings(config: type[Any]) -> dict[str, str]:
+    """The docstring behind every field of a config and of those that it inherits from."""
+    found: dict[str, str] = {}
+    for kind in reversed(config.__mro__[:-1]):
+        (tree,) = ast.parse(inspect.cleandoc(inspect.getsource(kind))).body
+        assert isinstance(tree, ast.ClassDef)
+        for field, text in zip(tree.body, tree.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                assert isinstance(field.target, ast.Name)
+                found[field.target.id] = " ".join(ast.literal_eval(text.value).split())
+    return found
+
+
+def tuning(agent: str) -> Iterable[str]:
+    """What the search of each network found."""
+    notes = TUNING / f"{agent}.md"
+    yield notes.read_text() if notes.is_file() else ""
+    for path in sorted(TUNING.glob("*.json")):
+        found = json.loads(path.read_text())
+        if found["agent"] != agent:
+            continue
+        network = found["network"]
+        yield (
+            f"Network `{network}`: `python tools/tune.py {agent} --network {network}`, "
+            f"{found['steps']:,} steps, {found['seeds']} seeds, trained on one side of the split "
+            "`tuning` and judged by success on the other. No rule that is held out in `fps30` or "
+            "`matched30` takes part. The first row is what was the default when the search began."
+        )
+        trials = sorted(found["trials"], key=lambda row: row["trial"])
+        names = list(found["space"])
+        rows = [
+            (
+                *(f"`{row['options'].get(name, found['defaults'][name])}`" for name in names),
+                f"{np.mean(row['training']):.3f}",
+                f"{np.mean(row['validation']):.3f}",
+            )
+            for row in trials
+            if row["validation"]
+        ]
+        yield table((*(f"`{name}`" for name in names), "trained on", "validation"), rows)
+
+
+def results(agent: str) -> Iterable[str]:
+    """Our figures beside the paper's, then fixed rules."""
+    ours = [row for row in figures() if row["agent"] == agent]
+    shipped = resources.files("tapebench").joinpath("data/paper.json").read_text()
+    paper = json.loads(shipped)["main"].get(agent)
+    yield f"`tape train {agent} --seeds 5`, on `fps30` at L = H = 32 unless said otherwise."
+    across: dict[Any, list[Any]] = defaultdict(list)
+    fixed: dict[Any, list[Any]] = defaultdict(list)
+    for row in ours:
+        options = " ".join(f"{key}={value}" for key, value in sorted(row["options"].items()))
+        if row["train_on"] == "train":
+            told = options or "defaults", row["split"], row["steps"]
+            across[told].append((row["id"]["success"], row["ood"]["success"]))
+        elif isinstance(row["train_on"], list) and len(row["train_on"]) == 1:
+            side = next(row[side] for side in ("id", "ood") if side in row)
+            where = row["train_on"][0], options or "defaults", row["length"], row["steps"]
+            fixed[where].append(side["success"])
+    lines = [
+        (options, split, f"{steps:,}", len(pairs), *map(interval, zip(*pairs, strict=True)))
+        for (options, split, steps), pairs in sorted(across.items())
+    ]
+    if paper:
+        lines.append(("the paper", "its own", "200,000", 20, *map(printed, paper.values())))
+    header = ("options", "split", "steps", "seeds", "ID success", "OOD success")
+    yield table(header, lines) if lines else "No figures yet."
+    if fixed:
+        yield "Trained and examined on one rule:"
+        yield table(
+            ("rule", "options", "cells", "steps", "seeds", "success"),
+            [
+                (rule, options, length, f"{steps:,}", len(values), interval(values))
+                for (rule, options, length, steps), values in sorted(fixed.items())
+            ],
+        )
+
+
+def interval(values: Iterable[float]) -> str:
+    """Mean and 95% t-interval over seeds."""
+    found = np.asarray([*values])
+    if len(found) < 2:
+        return f"{found.mean():.3f}"
+    around = stats.t_interval(found)
+    return f"{found.mean():.3f} [{around.low:.3f}, {around.high:.3f}]"
+
+
+def printed(value: dict[str, float]) -> str:
+    """A figure of the paper."""
+    return f"{value['mean']:.3f} [{value['low']:.3f}, {value['high']:.3f}]"
+
+
+def table(header: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
+    """A table in Markdown."""
+    lines = [[*map(str, header)], *([*map(str, row)] for row in rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -36,6 +36,14 @@ def test_with_five_seeds_the_interval_covers_what_it_says():
 
 
 @pytest.mark.slow
+def test_with_ten_seeds_the_bootstrap_covers_nine_tenths_and_no_more():
+    rng = generator(28)
+    intervals = [stats.seed_interval(run(rng, 10, RULES_ID)[0], rng) for _ in range(3000)]
+    # About 0.897 where 0.95 is claimed: the weakest point of the protocol, and documented as such.
+    assert 0.88 < coverage(true_mean(RULES_ID), intervals) < 0.915
+
+
+@pytest.mark.slow
 def test_with_twenty_seeds_the_interval_covers_what_it_says():
     rng = generator(21)
     intervals = [stats.seed_interval(run(rng, 20, RULES_ID)[0], rng) for _ in range(1500)]
@@ -68,6 +76,25 @@ def test_new_seeds_and_new_rules_are_covered_by_the_hierarchical_interval_alone(
     assert 0.88 < hierarchical < 0.985
     seeds_alone = coverage(truth, [stats.seed_interval(scores, rng) for scores in runs])
     assert seeds_alone < hierarchical - 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rules", "simulations"), [(30, 2000), (226, 1000)])
+def test_new_rules_and_new_tapes_are_covered_without_a_training_seed(rules, simulations):
+    # Most rules are hopeless or easy and the tape matters little, as with policies that learn
+    # nothing: the mean is 0.27, with a spread of 0.39 over rules and of 0.03 over tapes.
+    rng, usual, hardness, tape_luck = generator(27), -5.0, 8.0, 0.7
+    truth = normal_mean(lambda logit: chance(usual + logit), float(np.hypot(hardness, tape_luck)))
+    intervals, by_cells = [], []
+    for number in range(simulations):
+        logits = rng.normal(usual, hardness, (rules, 1)) + rng.normal(0, tape_luck, 20)
+        success = (rng.random((rules, 20)) < chance(logits)).astype(float)
+        intervals.append(stats.rule_tape_bootstrap(success, rng))
+        if number < 200:
+            by_cells.append(bootstrap_of_mean(success, generator(), 200))
+    # 0.943 with 30 rules, 0.954 with 226.
+    assert 0.93 < coverage(truth, intervals) < 0.97
+    assert coverage(truth, by_cells) < 0.6
 
 
 def test_resampling_cells_instead_of_seeds_would_cover_far_too_little():

@@ -17,14 +17,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
-import platform
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -32,6 +28,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from harness import UsageError, Worker, exit_code, log, machine, table, write_figures
 
 PEERS = {"gymnax": "1.0.1", "six": "1.17.0", "xminigrid": "0.9.3", "gymnasium": "1.3.0"}
 """What is compared. gymnax imports six without asking for it, and refuses Gymnasium 1.4;
@@ -143,50 +141,12 @@ MARKS = (
     Mark("single Tape-v0 / single CartPole-v1", SINGLE, CARTPOLE_SINGLE, 1.5),
 )
 
+SCRIPT = str(Path(__file__).with_name("contestants.py"))
+UNCACHED = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+"""So that compile times do not come out of a cache."""
+
 SETUP_SECONDS = 2.0
 """What a contestant takes before its first measurement, for the estimate of the time left."""
-
-
-class UsageError(Exception):
-    """What was asked for cannot be done; the message says what to change."""
-
-
-class Worker:
-    """A process of `contestants.py`, in a session of its own so that Ctrl-C reaches only us."""
-
-    def __init__(self, *python: str, options: list[str]) -> None:
-        script = str(Path(__file__).with_name("contestants.py"))
-        # The same device for all, and compile times that do not come out of a cache.
-        settings = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false"}
-        self._process = subprocess.Popen(
-            [*python, script, *options],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-            start_new_session=True,
-            env=os.environ | settings,
-        )
-
-    def ask(self, case: Case) -> dict[str, Any]:
-        """Have the case measured once."""
-        assert self._process.stdin
-        assert self._process.stdout
-        print("go", case.name, case.length, case.num, file=self._process.stdin)
-        if not (line := self._process.stdout.readline()):
-            raise RuntimeError(f"the worker that measured {LABELS[case.name]} failed, see above")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def close(self) -> None:
-        """End the process at once, with whatever it started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.communicate()
-
-
-def log(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
 
 
 def peers_python(directory: Path) -> Path:
@@ -222,7 +182,8 @@ def take_turns(
         for index, case in enumerate(cases):
             if case.name in absent:
                 continue
-            answer = workers[case.name].ask(case)
+            question = f"go {case.name} {case.length} {case.num}"
+            answer = workers[case.name].ask(question, LABELS[case.name])
             if "unavailable" in answer:
                 absent[case.name], expected[case] = answer["unavailable"], 0.0
                 log(f"not measured: {LABELS[case.name]}: {absent[case.name]}")
@@ -241,24 +202,6 @@ def take_turns(
                 log(f"{place}: about {left:.0f} s left in this part")
                 reported = now
     return {case: result for case, result in results.items() if result.rates}, absent
-
-
-def machine() -> dict[str, Any]:
-    """What the figures depend on."""
-    model = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                model = line.partition(":")[2].strip()
-                break
-    packages = ("jax", "jaxlib", "numpy", "gymnasium")
-    return {
-        "cpu": model,
-        "cores": os.cpu_count(),
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-        **{name: metadata.version(name) for name in packages},
-    }
 
 
 def document(plan: Plan, results: Results, absent: dict[str, str]) -> dict[str, Any]:
@@ -287,15 +230,6 @@ def document(plan: Plan, results: Results, absent: dict[str, str]) -> dict[str, 
         "not_measured": absent,
         "marks": marks,
     }
-
-
-def table(title: str, header: tuple[str, ...], rows: list[list[str]]) -> Table:
-    made = Table(title=title, title_justify="left")
-    for column in header:
-        made.add_column(column, justify="left" if column == header[0] else "right")
-    for row in rows:
-        made.add_row(*row)
-    return made
 
 
 def rates(title: str, cases: list[Case], results: Results) -> Table:
@@ -342,7 +276,7 @@ def run(options: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
 
         def start(*python: str, options: list[str]) -> Worker:
-            worker = Worker(*python, options=options)
+            worker = Worker([*python, SCRIPT, *options], UNCACHED)
             stack.callback(worker.close)
             return worker
 
@@ -374,33 +308,6 @@ def run(options: argparse.Namespace) -> None:
     console.print(costs("ns per step and environment against batch", BY_BATCH, batches, results))
     console.print(verdicts(found["marks"]))
     write_figures(found, options.json)
-
-
-def write_figures(found: dict[str, Any], where: str | None) -> None:
-    """Every figure as JSON into a file, to standard output (`-`), or nowhere."""
-    if where == "-":
-        print(json.dumps(found, indent=2))
-    elif where:
-        partial = Path(f"{where}.partial")
-        partial.write_text(json.dumps(found, indent=2) + "\n")
-        partial.replace(where)
-
-
-def exit_code(name: str, benchmark: Callable[[], None]) -> int:
-    """Run a benchmark; what goes wrong is one line, and the exit code."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        benchmark()
-    except UsageError as error:
-        log(f"{name}: {error}")
-        return 2
-    except RuntimeError as error:
-        log(f"{name}: {error}")
-        return 1
-    except KeyboardInterrupt:
-        log("interrupted")
-        return 128 + signal.SIGINT
-    return 0
 
 
 def main() -> int:

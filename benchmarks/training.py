@@ -22,8 +22,6 @@ import contextlib
 import json
 import os
 import resource
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -34,7 +32,7 @@ from typing import Any
 
 from rich.console import Console
 
-from throughput import UsageError, exit_code, log, machine, table, write_figures
+from harness import UsageError, Worker, exit_code, log, machine, table, write_figures
 
 BATCH, STEPS_PER_UPDATE, LENGTH = 128, 4, 32
 MATRIX, PRODUCTS = 256, 100
@@ -214,50 +212,18 @@ def start_up(contestant: Contestant) -> None:
 # What asks them.
 
 
-class Worker:
-    """A contestant in a process of its own, on one core; in a session of its own so that Ctrl-C
-    reaches only us."""
-
-    def __init__(self, contestant: Contestant, *options: str, cache: str | None = None) -> None:
-        settings = {
-            "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": ONE_THREAD,
-            "OMP_NUM_THREADS": "1",
-            "JAX_ENABLE_COMPILATION_CACHE": "true" if cache else "false",
-        }
-        if cache:
-            settings["JAX_COMPILATION_CACHE_DIR"] = cache
-            settings["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-        command = [sys.executable, __file__, "--worker", json.dumps(asdict(contestant)), *options]
-        self.label = contestant.label
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-            start_new_session=True,
-            env=os.environ | settings,
-        )
-
-    def ask(self) -> Any:
-        """Have it measured once."""
-        assert self._process.stdin
-        with contextlib.suppress(BrokenPipeError):
-            print("go", file=self._process.stdin)
-        return self.answer()
-
-    def answer(self) -> Any:
-        assert self._process.stdout
-        if not (line := self._process.stdout.readline()):
-            raise RuntimeError(f"the worker that measured {self.label} failed, see above")
-        return json.loads(line)
-
-    def close(self) -> None:
-        """End the process at once, with whatever it started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.communicate()
+def start(contestant: Contestant, *options: str, cache: str | None = None) -> Worker:
+    """A contestant in a process of its own, on one core."""
+    settings = {
+        "XLA_FLAGS": ONE_THREAD,
+        "OMP_NUM_THREADS": "1",
+        "JAX_ENABLE_COMPILATION_CACHE": "true" if cache else "false",
+    }
+    if cache:
+        settings["JAX_COMPILATION_CACHE_DIR"] = cache
+        settings["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    command = [sys.executable, __file__, "--worker", json.dumps(asdict(contestant)), *options]
+    return Worker(command, settings)
 
 
 def take_turns(
@@ -269,14 +235,14 @@ def take_turns(
         workers = {}
         for contestant in contestants:
             log(f"starting {contestant.label}")
-            workers[contestant] = Worker(contestant, "--seconds", str(seconds))
+            workers[contestant] = start(contestant, "--seconds", str(seconds))
             stack.callback(workers[contestant].close)
             # It prepares itself alone, so that none is measured while another compiles.
-            workers[contestant].ask()
+            workers[contestant].ask("go", contestant.label)
         for number in range(rounds):
             log(f"round {number + 1} of {rounds}")
             for contestant, worker in workers.items():
-                rates[contestant].append(worker.ask())
+                rates[contestant].append(worker.ask("go", contestant.label))
     return rates
 
 
@@ -286,9 +252,9 @@ def start_ups(contestant: Contestant) -> dict[str, dict[str, float]]:
     with tempfile.TemporaryDirectory() as directory:
         for name in ("empty cache", "filled cache"):
             log(f"a fresh worker, {name}")
-            worker = Worker(contestant, "--start-up", cache=directory)
+            worker = start(contestant, "--start-up", cache=directory)
             try:
-                found[name] = worker.answer()
+                found[name] = worker.answer(contestant.label)
             finally:
                 worker.close()
     return found

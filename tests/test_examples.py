@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -26,6 +27,41 @@ def test_a_stable_baselines_model_takes_the_exam_by_the_factory_road():
     assert found.policy == "sb3_agent:make"
     by_chance = found.score["lines"]["random"]["id"]
     assert found.score["id"]["success"] > by_chance + 0.03, "it has learnt something"
+
+
+@pytest.mark.slow
+def test_a_model_trained_on_the_registered_environment_plays_the_exam_as_it_plays_there():
+    import torch
+    from sb3_agent import Adapter
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.env_util import make_vec_env
+
+    torch.set_num_threads(1)
+    options = {"length": 8, "horizon": 8, "split": "fps30"}
+    envs = make_vec_env("Tape-v0", n_envs=4, seed=0, env_kwargs=options | {"rules": "train"})
+    model = PPO("MlpPolicy", envs, n_steps=32, batch_size=64, seed=0, device="cpu").learn(512)
+    assert model.num_timesteps == 512
+    exam = make_exam(**options, rules=[0, 4, 108, 204], episodes=3)
+    found = protocol.evaluate(Adapter(model), exam)
+    assert found.policy == "Adapter"
+    assert not found.sees_rule
+    (run,) = found.runs
+    for side, rules in (("id", exam.train), ("ood", exam.test)):
+        assert len(rules) == 2
+        on_these = run.success[np.isin(exam.rules, rules)]
+        assert found.score[side]["success"] == pytest.approx(on_these.mean())
+    env = gymnasium.make("Tape-v0", **options, rules="all")
+    for index, rule in enumerate(exam.rules.tolist()):
+        for episode in range(3):
+            tapes, actions = run.trace(index, episode)
+            obs, _ = env.reset(seed=0, options={"rule": rule, "tape": tapes[0]})
+            played, ended = [], False
+            while not ended:
+                played.append(int(model.predict(obs, deterministic=True)[0]))
+                obs, _, terminated, truncated, info = env.step(played[-1])
+                ended = terminated or truncated
+            assert played == actions.tolist()
+            assert info["success"] == run.success[index, episode]
 
 
 def test_a_torch_agent_with_memory_takes_the_exam_in_its_own_process():

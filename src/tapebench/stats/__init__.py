@@ -1,0 +1,84 @@
+"""Statistics that hold: intervals, tests and summaries on tables of results. Imports no JAX.
+
+Scores are `[S]`, or `[S, R]` where a row is one training seed and a column one rule. The seed is
+the unit of evidence: all scores of a seed share its luck, so whole rows are resampled, never
+cells. Intervals are 95%. Whatever draws takes an `rng`; the same generator gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from tapebench.stats.comparisons import (
+    Comparison,
+    holm,
+    pooled_sd,
+    power_of,
+    probability_of_improvement,
+    seeds_needed,
+    welch,
+)
+from tapebench.stats.drop import Drop, Side, Stratum, decompose_drop
+from tapebench.stats.intervals import (
+    CONFIDENCE,
+    FEW,
+    RESAMPLES,
+    Interval,
+    Statistic,
+    drop_bootstrap,
+    hierarchical_interval,
+    paired_interval,
+    rule_tape_bootstrap,
+    seed_interval,
+    t_interval,
+)
+from tapebench.stats.summaries import (
+    PROTOCOL,
+    Profile,
+    Reference,
+    ceiling_normalised,
+    iqm,
+    macro_average,
+    micro_average,
+    optimality_gap,
+    oracle_normalised,
+    performance_profile,
+    solvable_only,
+)
+from tapebench.stats.tables import NEGLIGIBLE, seed_mean
+
+__all__ = [
+    "CONFIDENCE",
+    "FEW",
+    "NEGLIGIBLE",
+    "PROTOCOL",
+    "RESAMPLES",
+    "Comparison",
+    "Drop",
+    "Interval",
+    "Profile",
+    "Reference",
+    "Side",
+    "Statistic",
+    "Stratum",
+    "ceiling_normalised",
+    "decompose_drop",
+    "drop_bootstrap",
+    "hierarchical_interval",
+    "holm",
+    "iqm",
+    "macro_average",
+    "micro_average",
+    "optimality_gap",
+    "oracle_normalised",
+    "paired_interval",
+    "performance_profile",
+    "pooled_sd",
+    "power_of",
+    "probability_of_improvement",
+    "rule_tape_bootstrap",
+    "seed_interval",
+    "seed_mean",
+    "seeds_needed",
+    "solvable_only",
+    "t_interval",
+    "welch",
+]

@@ -1,0 +1,97 @@
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+
+import probes
+from learners import conv_network, observations, trained, transitions
+from tapebench import agents, dynamics
+from tapebench.agents import dqn, rad
+
+
+def is_real(batch, rule, length=16):
+    before, after = (dynamics.pack(np.asarray(x)[:, :length]) for x in (batch.obs, batch.next_obs))
+    return (after == dynamics.step(before, np.asarray(batch.action), rule, length))[:, 0]
+
+
+def test_a_shift_with_its_action_is_a_transition_that_might_have_happened():
+    batch, rule = transitions(0)
+    augment = jax.jit(rad.augmentation("shift-with-action", 16, None, 0.0))
+    moved = jax.tree.map(np.asarray, augment(jax.random.key(0), batch))
+    assert is_real(moved, rule).all()
+    turns = (moved.action - batch.action) % 16
+    assert len(set(turns.tolist())) > 10
+    for row, by in enumerate(turns.tolist()):
+        np.testing.assert_array_equal(moved.obs[row, :16], np.roll(batch.obs[row, :16], by))
+    np.testing.assert_array_equal(moved.obs[:, 16], batch.obs[:, 16])
+    np.testing.assert_array_equal(moved.reward, batch.reward)
+    paper = jax.jit(rad.augmentation("shift", 16, 1, 0.0))(jax.random.key(1), batch)
+    np.testing.assert_array_equal(paper.action, batch.action)
+    assert not is_real(paper, rule).all()
+
+
+def test_a_shift_with_its_action_tells_the_convolution_nothing_new():
+    network, target = conv_network(jax.random.key(0)), conv_network(jax.random.key(1))
+    loss = jax.jit(partial(dqn.td_loss, dqn.Config()))
+    batch = transitions(0)[0]
+    wanted = loss(network, target, batch)
+    augment = jax.jit(rad.augmentation("shift-with-action", 16, None, 0.0))
+    moved = augment(jax.random.key(2), batch)
+    np.testing.assert_allclose(loss(network, target, moved), wanted, rtol=1e-5)
+    turned = moved._replace(action=batch.action)
+    assert abs(loss(network, target, turned) - wanted) > 1e-5 * wanted
+
+
+def test_a_shift_is_by_one_cell_unless_told_otherwise():
+    batch = transitions(0)[0]
+    rows = batch.obs[:, :16]
+    for max_shift, reach in ((None, 1), (2, 2)):
+        augment = jax.jit(rad.augmentation("shift", 16, max_shift, 0.0))
+        moved = jax.tree.map(np.asarray, augment(jax.random.key(1), batch))
+        turned = {by: np.roll(rows, by, axis=1) for by in range(-reach, reach + 1)}
+        matches = {by: (moved.obs[:, :16] == x).all(axis=1) for by, x in turned.items()}
+        assert all(match.sum() > 3 for match in matches.values())
+        assert np.any(list(matches.values()), axis=0).all()
+
+
+def test_a_flip_inverts_cells_of_the_tape_and_nothing_else():
+    obs = np.repeat(np.float32([[0.0] * 8 + [0.25] * 9]), 4000, axis=0)
+    flipped = np.asarray(jax.jit(rad.flip, static_argnums=3)(jax.random.key(0), obs, 0.1, 8))
+    assert set(np.unique(flipped[:, :8])) == {0.0, 1.0}
+    assert abs(flipped[:, :8].mean() - 0.1) < 0.01
+    np.testing.assert_array_equal(flipped[:, 8:], obs[:, 8:])
+
+
+def test_the_papers_augmentation_does_both_and_leaves_actions_alone():
+    assert agents.configure("rad").augment == "shift+flip"
+    batch = transitions(0, 512)[0]
+    augment = jax.jit(rad.augmentation("shift+flip", 16, 1, 0.2))
+    both = jax.tree.map(np.asarray, augment(jax.random.key(1), batch))
+    np.testing.assert_array_equal(both.action, batch.action)
+    weights = both.obs[:, :16].sum(axis=1) - batch.obs[:, :16].sum(axis=1)
+    assert 1.0 < abs(weights).mean() < 2.0
+    changed = (both.obs[:, :16] != batch.obs[:, :16]).mean()
+    assert 0.3 < changed < 0.5
+
+
+def test_the_goal_is_rotated_along():
+    obs = np.concatenate([np.eye(4), np.full((4, 1), 0.5), np.eye(4)], axis=1)
+    turned = np.asarray(jax.jit(rad.rotate, static_argnums=2)(obs, np.arange(4), 4))
+    for part in (turned[:, :4], turned[:, 5:]):
+        np.testing.assert_array_equal(part.argmax(axis=1), [0, 2, 0, 2])
+
+
+@pytest.mark.slow
+def test_rad_learns_where_the_transform_keeps_labels():
+    options = {"augment": "shift-with-action"}
+    network = trained("rad", probes.make(probes.POINTER), 3_000, **options)[1].learner.network
+    values = network(observations(*np.eye(3, 4)))
+    np.testing.assert_allclose(values, np.eye(3), atol=0.1)
+
+
+@pytest.mark.slow
+def test_rad_cannot_tell_actions_apart_where_the_transform_changes_labels():
+    network = trained("rad", probes.make(probes.POINTER), 3_000, augment="shift")[1].learner.network
+    values = network(observations(*np.eye(3, 4)))
+    np.testing.assert_allclose(values, np.full((3, 3), 1 / 3), atol=0.15)

@@ -1,0 +1,79 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from learners import play
+from tapebench import env as envs
+from tapebench.agents import replay
+
+
+def everywhere(stored):
+    """All places that hold a complete transition, the oldest first."""
+    envs_, filled = stored.t.shape[1], int(stored.filled)
+    ago, env = np.meshgrid(np.arange(filled, 0, -1), np.arange(envs_), indexing="ij")
+    return replay.Places(jnp.asarray(ago.ravel()), jnp.asarray(env.ravel()))
+
+
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        ({"length": 8, "horizon": 5, "rules": [0, 30], "mask": [0, 5]}, 47),
+        ({"length": 40, "horizon": 7, "goal": "random", "observe_goal": True}, 18),
+        ({"length": 8, "horizon": 1}, 21),
+    ],
+)
+def test_replay_equals_a_deque(options, steps):
+    env, params = envs.make(**options)
+    stored, kept = play(env, params, steps, num_envs=3, capacity=60)
+    assert int(stored.filled) == min(steps, 20)
+    batch = jax.tree.map(np.asarray, jax.jit(replay.take)(stored, everywhere(stored)))
+    wanted = [row for rows in zip(*kept, strict=True) for row in rows]
+    assert len(batch.obs) == len(wanted)
+    for found, row in zip(zip(*batch, strict=True), wanted, strict=True):
+        obs, action, reward, next_obs, ended = found
+        np.testing.assert_array_equal(obs, row[0])
+        assert action == row[1]
+        assert reward == row[2]
+        assert ended == row[4]
+        if not ended:
+            np.testing.assert_array_equal(next_obs, row[3])
+
+
+def test_the_past_of_a_place_is_its_own_episode_and_nothing_else():
+    env, params = envs.make(length=8, horizon=5, rules=[0, 30])
+    stored, kept = play(env, params, steps=33, num_envs=3, capacity=60)
+    places = everywhere(stored)
+    past = jax.jit(replay.past, static_argnums=2)(stored, places, 3)
+    past, places = jax.tree.map(np.asarray, (past, places))
+    for place, (ago, index) in enumerate(zip(*places, strict=True)):
+        rows = list(kept[int(index)])
+        here = len(rows) - int(ago)
+        wanted = []
+        for row in reversed(rows[max(0, here - 3) : here]):
+            if row[4]:
+                break
+            wanted.append(row)
+        assert past.is_real[place].sum() == len(wanted)
+        assert past.is_real[place][: len(wanted)].all()
+        for back, (obs, action, _, after, _) in enumerate(wanted):
+            np.testing.assert_array_equal(past.before[place, back], obs[:8])
+            np.testing.assert_array_equal(past.after[place, back], after[:8])
+            assert past.action[place, back] == action
+
+
+def test_a_transition_takes_twelve_bytes():
+    stored = replay.empty(jnp.zeros((8, 33)), 100_000, 32, jnp.int32(32))
+    arrays = (stored.bits, stored.t, stored.action, stored.reward)
+    assert sum(array.nbytes for array in arrays) == 12 * (100_000 + 8)
+
+
+def test_every_complete_transition_is_drawn_equally_often_and_no_other():
+    env, params = envs.make(length=8, horizon=5)
+    stored, _ = play(env, params, steps=23, num_envs=3, capacity=30)
+    ago, index = map(np.asarray, replay.draw(jax.random.key(1), stored, 30_000))
+    counts = np.zeros((12, 3), int)
+    np.add.at(counts, (ago, index), 1)
+    assert not counts[0].any()
+    assert not counts[11].any()
+    assert abs(counts[1:11] / 1000 - 1).max() < 4 / np.sqrt(1000)

@@ -1,0 +1,209 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import probes
+from learners import SMALL, observations, played_tapes, small_agent, trained, turn
+from tapebench import dynamics
+from tapebench import env as envs
+from tapebench.agents import nn, rppo
+
+
+def test_the_gated_unit_is_that_of_equinox():
+    inputs, recurrent = nn.layers(jax.random.key(0), (3, 12), (4, 12))
+    cell = eqx.nn.GRUCell(3, 4, key=jax.random.key(1))
+    bias = inputs.bias + jnp.append(recurrent.bias[:8], jnp.zeros(4))
+    leaves = (inputs.weight, recurrent.weight, bias, recurrent.bias[8:])
+    cell = eqx.tree_at(lambda c: (c.weight_ih, c.weight_hh, c.bias, c.bias_n), cell, leaves)
+    rng = np.random.default_rng(0)
+    x, hidden = rng.normal(size=(5, 2, 3)), rng.normal(size=(2, 4))
+    forgets = np.zeros((5, 2), bool)
+    forgets[2, 1] = True
+    unit = jax.jit(lambda *rows: rppo.Gru(inputs, recurrent)(*rows))
+    found, advance = unit(jnp.float32(hidden), jnp.float32(x), forgets), jax.jit(jax.vmap(cell))
+    for t in range(5):
+        hidden = np.where(forgets[t][:, None], 0.0, hidden)
+        hidden = advance(jnp.float32(x[t]), jnp.float32(hidden))
+        np.testing.assert_allclose(found[t], hidden, atol=1e-6)
+
+
+@pytest.mark.parametrize("network", ["gru", "cells"])
+def test_a_sequence_is_what_single_steps_make_of_it(network):
+    _, algorithm, model, start, segment = played_tapes(rppo, network)
+    is_first = np.asarray(segment.obs[..., 8] == 0)
+    assert not is_first[0].all()
+    assert is_first[1:].any(axis=0).all()
+    logits, value = jax.jit(algorithm.unroll)(model, start, segment.obs, segment.action)
+    see, memory = jax.jit(algorithm.see), start
+    for t in range(12):
+        memory, row, worth = see(model, memory, segment.obs[t])
+        memory = algorithm.note(memory, segment.action[t])
+        np.testing.assert_allclose(logits[t], row, atol=1e-6)
+        np.testing.assert_allclose(value[t], worth, atol=1e-5)
+        # And where an episode starts, what was before does not matter.
+        _, anew, worth_anew = see(model, algorithm.begin(8), segment.obs[t])
+        np.testing.assert_allclose(row[is_first[t]], anew[is_first[t]], atol=1e-6)
+        assert np.abs(np.asarray(worth - worth_anew))[~is_first[t]].min(initial=1.0) > 1e-6
+
+
+@pytest.mark.parametrize("network", ["gru", "cells"])
+def test_nothing_leaks_over_the_end_of_an_episode(network):
+    config = rppo.Config(**SMALL["rppo"] | {"network": network})
+    env = envs.TapeEnv(length=8)
+    algorithm = rppo._algorithm(config, env, 9)
+    model = jax.jit(algorithm.init)(jax.random.key(0))
+    rng = np.random.default_rng(0)
+    obs = rng.integers(2, size=(6, 2, 9)).astype(np.float32)
+    # The first starts anew in row 3, the second goes on.
+    obs[..., 8] = np.array([[4, 5, 6, 0, 1, 2], [1, 2, 3, 4, 5, 6]]).T / 8
+    action = rng.integers(8, size=(6, 2))
+    start = rppo.Memory(jnp.float32(rng.normal(size=(2, 64))), obs[0], action[0])
+    unroll = jax.jit(algorithm.unroll)
+    wanted = unroll(model, start, obs, action)
+    other = obs.copy()
+    other[:3, :, :8] = 1.0 - other[:3, :, :8]
+    changed = action.copy()
+    changed[:3] = (changed[:3] + 1) % 8
+    elsewhere = start._replace(hidden=-start.hidden)
+    for past in ((elsewhere, obs, action), (start, other, action), (start, obs, changed)):
+        for found, before in zip(unroll(model, *past), wanted, strict=True):
+            np.testing.assert_array_equal(found[3:, 0], before[3:, 0])
+            assert (np.asarray(found)[3:, 1] != before[3:, 1]).all(axis=-1).any()
+
+
+def test_gradients_reach_the_first_step_of_a_piece():
+    config = rppo.Config(**SMALL["rppo"])
+    algorithm = rppo._algorithm(config, envs.TapeEnv(length=8), 9)
+    model = jax.jit(algorithm.init)(jax.random.key(0))
+    obs = np.random.default_rng(0).integers(2, size=(5, 1, 9)).astype(np.float32)
+    obs[..., 8] = np.arange(5)[:, None] / 8
+
+    def last_value(obs):
+        memory = algorithm.begin(1)
+        return algorithm.unroll(model, memory, obs, jnp.zeros((5, 1), int))[1][-1, 0]
+
+    assert np.abs(jax.jit(jax.grad(last_value))(obs)[0]).max() > 1e-6
+
+
+def test_the_cases_of_a_transition_are_the_bits_of_its_rule():
+    rng = np.random.default_rng(0)
+    tape, rule = rng.integers(2, size=(40, 16)), rng.integers(256, size=40)
+    after = dynamics.unpack(dynamics.evolve(dynamics.pack(tape), rule, 16), 16)
+    found = np.asarray(nn.cases(jnp.float32(tape), jnp.float32(after)))
+    np.testing.assert_array_equal(found.sum(axis=-1), np.ones((40, 16)))
+    hood, value = np.divmod(found.argmax(axis=-1), 2)
+    np.testing.assert_array_equal(value, (rule[:, None] >> hood) & 1)
+    left, right = np.roll(tape, 1, axis=1), np.roll(tape, -1, axis=1)
+    np.testing.assert_array_equal(hood, 4 * left + 2 * tape + right)
+
+
+def test_the_cells_turn_with_the_tape():
+    config = rppo.Config(**SMALL["rppo"] | {"network": "cells", "depth": 2})
+    algorithm = rppo._algorithm(config, envs.TapeEnv(length=8), 9)
+    model = jax.jit(algorithm.init)(jax.random.key(0))
+    rng = np.random.default_rng(0)
+    obs = rng.integers(2, size=(4, 3, 9)).astype(np.float32)
+    obs[..., 8] = np.arange(4)[:, None] / 8
+    action = rng.integers(8, size=(4, 3))
+    run, memory = jax.jit(lambda *x: model.run(*x)), algorithm.begin(3)
+    logits, value, hidden = run(memory, obs, action[:-1])
+    turned, same, too = run(memory, turn(obs, 3), (action[:-1] + 3) % 8)
+    np.testing.assert_allclose(turned, np.roll(logits, 3, axis=-1), atol=1e-6)
+    np.testing.assert_allclose(same, value, atol=1e-5)
+    np.testing.assert_allclose(too, hidden, atol=1e-6)
+    # The evidence is of the tape after the flip: another action is another memory.
+    other = run(memory, obs, (action[:-1] + 1) % 8)[2]
+    assert np.abs(np.asarray(other - hidden))[1:].max() > 1e-4
+
+
+def test_the_reward_that_is_shown_is_the_distance_to_what_is_observed():
+    obs = observations([1, 0, 1, 1, 0.5], [0, 0, 0, 0, 0.25])
+    np.testing.assert_allclose(rppo.distance(obs, 4), [0.75, 0.0])
+    with_goal = jnp.concatenate([obs, observations([1, 1, 1, 1], [1, 0, 0, 0])], axis=-1)
+    np.testing.assert_allclose(rppo.distance(with_goal, 4), [0.25, 0.25])
+
+
+@pytest.mark.parametrize("reset", [True, False])
+def test_memory_is_kept_across_trials_only_if_told_so(reset):
+    config = rppo.Config(**SMALL["rppo"] | {"reset_memory": reset})
+    algorithm = rppo._algorithm(config, envs.TapeEnv(length=8), 9)
+    model = jax.jit(algorithm.init)(jax.random.key(0))
+    rng = np.random.default_rng(0)
+
+    def see(memory, time, seed):
+        cells = np.random.default_rng(seed).integers(2, size=(2, 8))
+        obs = np.concatenate([cells, [[time]] * 2], axis=1).astype(np.float32)
+        return algorithm.act(memory, obs, None)[0]
+
+    fresh = model, algorithm.begin(2)
+    memory = see(see(fresh, 0.0, 1), 0.125, 2)
+    again, anew = see(memory, 0.0, 3)[1], see(fresh, 0.0, 3)[1]
+    assert np.allclose(again.hidden, anew.hidden) == reset
+    # Either way no step is seen from the end of the one to the start of the other.
+    stranger = memory[1]._replace(obs=jnp.float32(rng.random((2, 9))), action=jnp.array([5, 6]))
+    other = see((model, stranger), 0.0, 3)[1]
+    np.testing.assert_array_equal(again.hidden, other.hidden)
+
+
+def test_the_policy_takes_the_likeliest_action():
+    agent, _ = small_agent("rppo")
+    state, _ = agent.train(agent.init(jax.random.key(0)))
+    policy = agent.policy(state)
+    obs = np.random.default_rng(0).integers(2, size=(5, 9)).astype(np.float32)
+    obs[:, 8] = 0.0
+    (model, memory), action = policy.act(policy.init(None, 5), obs, None)
+    logits = model.body(obs, memory.hidden)[0]
+    np.testing.assert_array_equal(action, logits.argmax(axis=-1))
+
+
+# Memory that is needed.
+
+
+def recalls(agent, state):
+    """The last actions of the greedy policy after zeros and after ones, and their values."""
+    policy = agent.policy(state)
+    memory = policy.init(None, 2)
+    for t, cells in enumerate(([[0] * 3, [1] * 3], [[0] * 3] * 2, [[0] * 3] * 2)):
+        obs = observations(*[[*row, t / 3] for row in cells])
+        memory, action = policy.act(memory, obs, None)
+    return action, memory, obs
+
+
+RECALL = {"trace": 1.0, "memory_size": 16, "encoder_width": 16}
+
+
+@pytest.mark.slow
+def test_rppo_solves_the_memory_probe():
+    agent, state, metrics = trained("rppo", probes.make_recall(), 192 * 120, **RECALL)
+    assert 3 * metrics["reward"] > 0.9
+    action, (model, memory), obs = recalls(agent, state)
+    np.testing.assert_array_equal(action, [0, 1])
+    _, value = model.body(obs, memory.hidden)
+    np.testing.assert_allclose(value, [1.0, 1.0], atol=0.15)
+
+
+@pytest.mark.slow
+def test_ppo_cannot_solve_the_memory_probe():
+    agent, state, metrics = trained("ppo", probes.make_recall(), 192 * 120, trace=1.0)
+    assert abs(3 * metrics["reward"]) < 0.2
+    action, (model, _), obs = recalls(agent, state)
+    assert action[0] == action[1]
+    np.testing.assert_allclose(model(obs)[1], [0.0, 0.0], atol=0.4)
+
+
+@pytest.mark.slow
+def test_the_cells_learn_what_only_the_last_step_says():
+    options = {"network": "cells", "memory_size": 16, "encoder_width": 16, "trace": 1.0}
+    agent, state, metrics = trained("rppo", probes.make_marked(), 192 * 120, **options)
+    assert 2 * metrics["reward"] > 0.9
+    policy = agent.policy(state)
+    marks = np.array([[0, 1, 0], [0, 1, 0], [0, 1, 1], [0, 1, 1]])
+    kept = np.array([[True], [False], [True], [False]])
+    first = observations(*[[*row, 0.0] for row in marks])
+    second = observations(*[[*row, 0.5] for row in np.where(kept, marks, 1 - marks)])
+    memory, _ = policy.act(policy.init(None, 4), first, None)
+    (model, inner), action = policy.act(memory, second, None)
+    np.testing.assert_array_equal(action, [1, 2, 0, 1])
+    np.testing.assert_allclose(model.body(second, inner.hidden)[1], np.ones(4), atol=0.2)

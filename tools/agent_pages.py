@@ -16,7 +16,7 @@ import inspect
 import json
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import asdict, fields
 from importlib import import_module, resources
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ def collect(root: Path) -> Iterable[dict[str, Any]]:
         yield {
             "run": str(path.parent.relative_to(root)),
             "agent": spec["agent"],
-            "options": spec["options"],
+            "config": spec["config"],
             "seed": spec["seed"],
             "split": spec["split"],
             "train_on": spec["train_on"],
@@ -161,8 +161,13 @@ def results(agent: str) -> Iterable[str]:
     yield f"`tape train {agent} --seeds 5`, on `fps30` at L = H = 32 unless said otherwise."
     across: dict[Any, list[Any]] = defaultdict(list)
     fixed: dict[Any, list[Any]] = defaultdict(list)
+    now = asdict(agents.configure(agent))
     for row in ours:
-        options = " ".join(f"{key}={value}" for key, value in sorted(row["options"].items()))
+        given = row["config"] | (
+            {"total_steps": now["total_steps"]} if "total_steps" in now else {}
+        )
+        # As differences from the defaults of today, whatever was typed then.
+        options = " ".join(f"{key}={value}" for key, value in given.items() if value != now[key])
         if row["train_on"] == "train":
             told = options or "defaults", row["split"], row["steps"]
             across[told].append((row["id"]["success"], row["ood"]["success"]))

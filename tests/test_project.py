@@ -35,6 +35,9 @@ FLOW = [
     "training",
     "protocol",
     "sweep",
+    "executors",
+    "report",
+    "bench",
     "cli",
 ]
 """Every module, in an order in which each imports only from those before it."""

@@ -14,11 +14,12 @@ import logging
 import os
 import platform
 import shutil
+import sys
 import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,9 @@ def _connected(address: str, cores: int) -> Iterator[None]:
             "and have its token here, or use --address local"
         ) from None
     try:
-        yield
+        # Ray prints what its nodes complain about; standard output is for results.
+        with redirect_stdout(sys.stderr):
+            yield
     finally:
         ray.shutdown()
 

@@ -192,7 +192,17 @@ class _Array:
             for job in jobs:
                 job.cancel(check=False)
             raise
+        finally:
+            self._see_off(jobs)
         return self.failures
+
+    def _see_off(self, jobs: Sequence[Any]) -> None:
+        """Wait for processes of this machine, which have nothing more to do."""
+        until = time.monotonic() + ASK
+        while self.executor.cluster == "local" and time.monotonic() < until:
+            if all(job.done() for job in jobs):
+                return
+            time.sleep(INTERVAL / 10)
 
     def _follow(self) -> None:
         for event in self._news():

@@ -51,7 +51,12 @@ LOGGERS = ("tensorboard", "wandb")
 def missing(specs: Iterable[RunSpec], root: Path) -> list[RunSpec]:
     """The runs that are not done, in the given order, each once."""
     wanted = {str(spec.id): spec for spec in specs}
-    return [spec for name, spec in wanted.items() if not (root / name / store.MARKER).is_file()]
+    # Plain strings: there may be a hundred thousand.
+    return [
+        spec
+        for name, spec in wanted.items()
+        if not os.path.isfile(f"{root}{os.sep}{name}{os.sep}{store.MARKER}")
+    ]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -70,6 +72,14 @@ def test_a_cluster_that_is_not_there_is_one_clear_line(tmp_path, monkeypatch):
         Ray().run(SHORT, tmp_path, ignore, ignore)
 
 
+def test_no_server_is_started_that_others_could_reach(tmp_path):
+    pytest.importorskip("ray")
+    if {name for _, name in socket.if_nameindex()} == {"lo"}:
+        pytest.skip("there is nobody who could")
+    with pytest.raises(ValueError, match="would listen to the network"):
+        Ray("local").run(SHORT, tmp_path, ignore, ignore)
+
+
 def test_an_engine_that_is_not_installed_names_its_extra(monkeypatch):
     monkeypatch.setattr(executors, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"pip install 'tapebench\[slurm\]'"):
@@ -106,7 +116,8 @@ def test_an_array_of_jobs_makes_the_same_rows(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_job_that_is_killed_leaves_its_runs_to_the_next_array(tmp_path):
+@pytest.mark.parametrize("accident", ["killed", "preempted"])
+def test_a_job_that_is_stopped_loses_nothing(tmp_path, accident):
     pytest.importorskip("submitit")
     heard = []
 
@@ -114,12 +125,16 @@ def test_a_job_that_is_killed_leaves_its_runs_to_the_next_array(tmp_path):
         if not heard:
             job = next((tmp_path / "slurm").glob("*/jobs/*_submitted.pkl")).name.split("_")[0]
             # submitit's local jobs are named by the process that watches over them.
-            lose([int(job), *children(int(job))])
+            if accident == "killed":
+                lose([int(job), *children(int(job))])
+            else:
+                os.kill(int(job), signal.SIGUSR2)
         heard.append(event)
 
     long = [SPECS[0], SHORT[1]]
     assert Slurm(jobs=1, cluster="local").run(long, tmp_path, report, ignore) == []
-    assert len(list((tmp_path / "slurm").iterdir())) >= 1
+    # A preempted job is queued again; of a killed one the next array takes over.
+    assert len(list((tmp_path / "slurm").iterdir())) == (2 if accident == "killed" else 1)
     assert sweep.run_all(long, tmp_path / "local") == []
     same_rows(long, tmp_path, tmp_path / "local")
 
@@ -137,8 +152,9 @@ def test_a_real_slurm_makes_the_same_rows_and_requeues(tmp_path):
             subprocess.run(["scontrol", "requeue", array.split("_")[0]], check=True)
         heard.append((time.monotonic(), event))
 
-    executor = Slurm(jobs=1, minutes=20, memory_gb=1.0)
     (tmp_path / "out").mkdir()
+    executor = Slurm(jobs=1, minutes=20, memory_gb=1.0)
     assert executor.run(SPECS, tmp_path / "out", report, ignore) == []
+    assert heard
     assert sweep.run_all(SPECS, tmp_path / "local") == []
     same_rows(SPECS, tmp_path / "out", tmp_path / "local")

@@ -126,6 +126,7 @@ def test_the_package_never_pickles():
         ("throughput.py", ["--no-peers"], '"marks"'),
         ("references.py", [], '"decisions"'),
         ("training.py", [], '"marks"'),
+        ("sweeps.py", ["--no-ray"], '"marks"'),
     ],
 )
 def test_the_benchmarks_run(tmp_path, script, options, holds):

@@ -30,7 +30,7 @@ class RayOptions:
     """With --executor ray."""
 
     address: str = "auto"
-    """auto for the cluster that this machine is part of, HOST:PORT, or local for one of its own."""
+    """auto for the cluster that this machine is part of, or HOST:PORT."""
     bring_back: bool = False
     """Bring results back through Ray even if the nodes seem to share the results directory."""
 

@@ -13,7 +13,9 @@ import json
 import logging
 import os
 import platform
+import secrets
 import shutil
+import socket
 import sys
 import tempfile
 import time
@@ -41,7 +43,10 @@ FAREWELL = 30.0
 
 @dataclass(frozen=True)
 class Ray:
-    """A cluster: `auto` for the one that this machine is part of, `local` for one of its own."""
+    """A cluster: `auto` for the one that this machine is part of, `local` for one of its own.
+
+    The latter only where there is no network, for measurements.
+    """
 
     address: str = "auto"
     workers: int | None = None
@@ -65,31 +70,61 @@ class Ray:
 @contextmanager
 def _connected(address: str, cores: int) -> Iterator[None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    import ray
-
     given: dict[str, Any] = {"address": address}
-    if address == "local":
-        # Whatever is started here asks for a token and is for this machine alone.
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-        given |= {
-            "num_cpus": cores,
-            "include_dashboard": False,
-            "_node_ip_address": "127.0.0.1",
-        }
-    try:
-        ray.init(**given, log_to_driver=False, logging_level=logging.ERROR)
-    except Exception as error:
-        said = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-        raise ValueError(
-            f"cannot join a Ray cluster at {address!r} ({said}): start one with `ray start --head` "
-            "and have its token here, or use --address local"
-        ) from None
-    try:
+    with ExitStack() as stack:
+        if address == "local":
+            _check_alone()
+            stack.enter_context(_token())
+            given |= {
+                "num_cpus": cores,
+                "include_dashboard": False,
+                "_node_ip_address": "127.0.0.1",
+            }
+        import ray
+
+        try:
+            ray.init(**given, log_to_driver=False, logging_level=logging.ERROR)
+        except Exception as error:
+            said = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+            raise ValueError(
+                f"cannot join a Ray cluster at {address!r} ({said}): start one with "
+                "`ray start --head`, and have its token here"
+            ) from None
+        stack.callback(ray.shutdown)
         # Ray prints what its nodes complain about; standard output is for results.
-        with redirect_stdout(sys.stderr):
+        stack.enter_context(redirect_stdout(sys.stderr))
+        yield
+
+
+def _check_alone() -> None:
+    """Refuse to start servers that others could reach.
+
+    Ray listens on every address as soon as there is a way out of the machine, whatever it is told.
+    """
+    if {name for _, name in socket.if_nameindex()} != {"lo"}:
+        raise ValueError(
+            "a Ray of one's own would listen to the network: use --executor local, or start a "
+            "cluster with `ray start --head` if you want that"
+        )
+
+
+@contextmanager
+def _token() -> Iterator[None]:
+    """What is started here obeys only those who know a token that nobody else can read."""
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place) / "token"
+        file.touch(mode=0o600)
+        file.write_text(secrets.token_hex(32))
+        before = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")}
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(file)}
+        try:
             yield
-    finally:
-        ray.shutdown()
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
 
 
 class _Board:

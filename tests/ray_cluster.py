@@ -8,10 +8,12 @@ of the cluster ends with it. Prints one JSON document.
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -125,10 +127,14 @@ def main(out):
     os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
     # A lost node should be missed within seconds.
     os.environ |= {"RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshold": "3"}
-    port, temp = 6399, f"--temp-dir={out}/ray"
+    port = 6399
+    # Ray's sockets live there, and their paths must be short.
+    place = tempfile.mkdtemp(prefix="tape-ray-", dir="/tmp")
+    temp = f"--temp-dir={place}"
     head = start_node("--head", f"--port={port}", "--include-dashboard=false", temp)
 
     def is_up():
+        assert head.poll() is None, "the head of the cluster has ended"
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", port)) == 0
 
@@ -157,8 +163,9 @@ def main(out):
     found["node lost"] = sweep(
         executor, out / "lost", lambda: lose([other.pid, *children(other.pid)])
     )
-    print(json.dumps(found))
     lose([head.pid, *children(head.pid)])
+    shutil.rmtree(place, ignore_errors=True)
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def test_the_smoke_track_from_nothing_to_a_page(capsys, undisturbed):
         assert (path / store.MARKER).stat().st_mtime_ns == stamp
 
 
-def kill_at_random(root, options, kills, seed, longest=1.5):
+def kill_at_random(root, options, kills, seed, longest=1.2):
     """Start the sweep again and again; kill workers and drivers with SIGKILL. How many."""
     chance = random.Random(seed)
     driver, killed = None, {"worker": 0, "driver": 0}

@@ -128,7 +128,7 @@ def test_a_job_that_is_stopped_loses_nothing(tmp_path, accident):
             if accident == "killed":
                 lose([int(job), *children(int(job))])
             else:
-                os.kill(int(job), signal.SIGUSR2)
+                os.kill(children(int(job))[0], signal.SIGUSR2)
         heard.append(event)
 
     long = [SPECS[0], SHORT[1]]

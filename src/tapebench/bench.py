@@ -31,6 +31,9 @@ from tapebench.training import Report, RunSpec
 SAMPLE = 8
 """Finished runs of an agent that an estimate goes by."""
 
+START = 4.0
+"""Seconds until a run is going: its programs are read from the cache, or compiled."""
+
 UNKNOWN_SPEED = {"steps_per_second": 1000.0, "episodes_per_second": 300.0}
 """For agents that are not in the shipped table of speeds."""
 
@@ -150,8 +153,8 @@ def estimate(spec: RunSpec, root: Path) -> float:
         return float(np.mean(known))
     speed = _speeds().get(spec.agent, UNKNOWN_SPEED)
     episodes = spec.steps // spec.evaluate_every * spec.episodes * len(spec.exam.rules)
-    longer = spec.horizon / 32
-    return spec.steps / speed["steps_per_second"] + longer * episodes / speed["episodes_per_second"]
+    evaluating = spec.horizon / 32 * episodes / speed["episodes_per_second"]
+    return START + spec.steps / speed["steps_per_second"] + evaluating
 
 
 @cache

@@ -214,7 +214,10 @@ class _Group:
     done: int = 0
     failed: int = 0
     seconds: float = 0.0
-    """What one run takes."""
+    """What one run should take."""
+    took: float = 0.0
+    """What the runs took together whose beginning and end were seen here."""
+    seen: int = 0
 
 
 @dataclass
@@ -222,6 +225,7 @@ class _Run:
     """A run that something has been heard of."""
 
     state: str
+    began: float = 0.0
     step: int = 0
     steps: int = 0
     speed: float = 0.0
@@ -266,6 +270,11 @@ class Board:
             return
         run.state, run.reason = state, reason
         group = self.groups[name.split("/")[1]]
+        if state == "running":
+            run.began = self.clock()
+        elif state == "done" and run.steps:
+            group.took += self.clock() - run.began
+            group.seen += 1
         group.done += state == "done"
         group.failed += state == "failed"
         if self.talk and state in ("done", "again", "failed"):
@@ -278,17 +287,23 @@ class Board:
             del self.runs[name]
 
     def left(self) -> float:
-        """Estimated seconds until all is done."""
+        """Estimated seconds until all is done, by what runs have taken so far."""
+        took = sum(group.took for group in self.groups.values())
+        should = sum(group.seconds * group.seen for group in self.groups.values())
+        slower = took / should if should else 1.0
+        takes = {
+            agent: group.took / group.seen if group.seen else slower * group.seconds
+            for agent, group in self.groups.items()
+        }
         waiting = sum(
-            group.seconds * (group.total - group.done - group.failed)
-            for group in self.groups.values()
+            takes[agent] * (group.total - group.done - group.failed)
+            for agent, group in self.groups.items()
         )
         longest = 0.0
         for name, run in self.runs.items():
-            if run.state in ("running", "again") and run.steps:
-                takes = self.groups[name.split("/")[1]].seconds
-                rest = (run.steps - run.step) / run.speed if run.speed else takes
-                waiting += rest - takes
+            if run.state in ("running", "again") and run.speed:
+                rest = (run.steps - run.step) / run.speed
+                waiting += rest - takes[name.split("/")[1]]
                 longest = max(longest, rest)
         return max(waiting / self.slots, longest)
 

@@ -222,7 +222,14 @@ def test_every_complete_transition_is_drawn_equally_often_and_no_other():
 
 
 def conv_network(key, **sizes):
-    defaults = {"observation_size": 17, "num_actions": 16, "width": 8, "channels": 8, "depth": 2, "kernel": 3}
+    defaults = {
+        "observation_size": 17,
+        "num_actions": 16,
+        "width": 8,
+        "channels": 8,
+        "depth": 2,
+        "kernel": 3,
+    }
     return nn.make(key, "conv", length=16, **defaults | sizes)
 
 

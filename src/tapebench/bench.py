@@ -11,7 +11,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, cached_property
@@ -126,11 +126,10 @@ def _name(spec: RunSpec, root: Path) -> str:
     So results of other settings (an agent that was tuned since, another version of the track) are
     neither mixed with new ones nor lost.
     """
-    place = (root / str(spec.id)).parent
-    found = next(iter(sorted(islice(place.glob("s*/spec.json"), 1))), None)
-    if found is None:
+    known = next(_documents((root / str(spec.id)).parent, "spec.json"), None)
+    if known is None:
         return spec.experiment
-    known, wanted = store.read_json(found), json.loads(json.dumps(spec.as_dict()))
+    wanted = json.loads(json.dumps(spec.as_dict()))
     for document in (known, wanted):
         for key in ("id", "seed", "experiment"):
             document.pop(key, None)
@@ -140,15 +139,24 @@ def _name(spec: RunSpec, root: Path) -> str:
     return f"{spec.experiment}+{digest[:8]}"
 
 
+def _documents(place: Path, name: str) -> Iterator[dict[str, Any]]:
+    """That file of a run, or of those below a directory; what cannot be read is passed over."""
+    own = place / name
+    for file in [own] if own.is_file() else place.glob(f"s*/{name}"):
+        with suppress(ValueError):
+            yield store.read_json(file)
+
+
 def estimate(spec: RunSpec, root: Path) -> float:
     """Seconds that a run takes: as its like took in this directory, else by shipped speeds."""
     place = (root / str(spec.id)).parent
-    known = []
-    for marker in islice(place.glob(f"s*/{store.MARKER}"), SAMPLE):
-        seconds = store.read_json(marker.with_name("provenance.json")).get("seconds")
-        steps = store.read_json(marker.with_name("spec.json")).get("steps")
-        if seconds and steps:
-            known.append(seconds * spec.steps / steps)
+    known = [
+        document["seconds"] * spec.steps / about["steps"]
+        for marker in islice(place.glob(f"s*/{store.MARKER}"), SAMPLE)
+        for document in _documents(marker.parent, "provenance.json")
+        for about in _documents(marker.parent, "spec.json")
+        if document.get("seconds") and about.get("steps")
+    ]
     if known:
         return float(np.mean(known))
     speed = _speeds().get(spec.agent, UNKNOWN_SPEED)

@@ -159,7 +159,7 @@ def _make(
     root, name = Path(order["root"]), order["run"]
     if token is None:
         mark = hashlib.sha256(f"{order['driver']}:{root}".encode()).hexdigest()[:16]
-        root = Path(tempfile.gettempdir()) / f"tapebench-{os.getuid()}" / mark
+        root = _scratch() / mark
         if begun and not (root / name).exists():
             _unpack(root / name, begun)
     elif not (root / token).is_file():
@@ -185,6 +185,15 @@ def _make(
         if "done" in answer:
             shutil.rmtree(root / name, ignore_errors=True)
     return answer
+
+
+def _scratch() -> Path:
+    """A directory of this node that only this user can write to."""
+    place = Path(tempfile.gettempdir()) / f"tapebench-{os.getuid()}"
+    place.mkdir(mode=0o700, exist_ok=True)
+    if place.is_symlink() or place.stat().st_uid != os.getuid():
+        raise ValueError(f"{place} belongs to somebody else: set TMPDIR")
+    return place
 
 
 def _unpack(path: Path, files: Mapping[str, bytes]) -> None:
@@ -320,8 +329,10 @@ class _Driver:
                 if held.opened is not None and "files" in answer:
                     held.opened.receive(answer["files"])
             except self.ray.exceptions.RayError as error:
-                lines = [line for line in str(error).splitlines() if line.strip()]
-                said = lines[0].strip() if lines else ""
+                lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+                # Of an error in a task the last line says what it was, as in any trace.
+                is_ours = isinstance(error, self.ray.exceptions.RayTaskError)
+                said = lines[-1 if is_ours else 0] if lines else ""
                 return {"error": f"{type(error).__name__}: {said}"[:300]}
             except ValueError as error:
                 return {"error": str(error)}

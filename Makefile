@@ -5,10 +5,13 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet --constraint requirements.lock
 
-.PHONY: bench test quick lint throughput cost training-speed lock data clean
+.PHONY: bench test quick lint throughput cost training-speed sweeps lock data clean
 
+# What needs no learning, then every baseline of a track; `make bench TRACK=smoke` is over sooner.
+TRACK ?= lite
 bench: $(VENV)/.installed
 	$(VENV)/bin/python examples/trivial_lines.py
+	$(VENV)/bin/tape bench --track $(TRACK)
 
 test: $(VENV)/.installed-dev lint
 	$(VENV)/bin/python -m pytest -n 2
@@ -32,6 +35,10 @@ cost: $(VENV)/.installed-dev
 # How fast agents train, beside Stable-Baselines3 and the machine's own limit.
 training-speed: $(VENV)/.installed-dev
 	$(VENV)/bin/python benchmarks/training.py
+
+# What a second core is worth to a sweep, and what Ray costs a run.
+sweeps: $(VENV)/.installed-dev
+	$(VENV)/bin/python benchmarks/sweeps.py
 
 # The shipped data, computed again. Tests compare it byte for byte.
 data: $(VENV)/.installed

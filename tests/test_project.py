@@ -35,6 +35,9 @@ FLOW = [
     "training",
     "protocol",
     "sweep",
+    "executors",
+    "report",
+    "bench",
     "cli",
 ]
 """Every module, in an order in which each imports only from those before it."""
@@ -123,6 +126,7 @@ def test_the_package_never_pickles():
         ("throughput.py", ["--no-peers"], '"marks"'),
         ("references.py", [], '"decisions"'),
         ("training.py", [], '"marks"'),
+        ("sweeps.py", ["--no-ray"], '"marks"'),
     ],
 )
 def test_the_benchmarks_run(tmp_path, script, options, holds):

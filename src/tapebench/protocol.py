@@ -395,6 +395,14 @@ class Track:
         counted = {key: value for key, value in asdict(self).items() if key != "about"}
         return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()[:16]
 
+    def rules_of(self, split: str) -> tuple[int, ...] | None:
+        """Rules that evaluations ask about with another split: as many, chosen the same way."""
+        chosen, own = splits.load(split), splits.load(self.split)
+        if self.rules is None or chosen == own:
+            return self.rules
+        seen = len(set(self.rules) - set(own.test))
+        return _representative(chosen, min(seen, len(chosen.train)))
+
     def exam(self, **changes: Any) -> Exam:
         """The exam of this track; `changes` are options of `make_exam`, such as another split."""
         given: dict[str, Any] = {

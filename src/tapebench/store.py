@@ -46,6 +46,12 @@ MAX_CHECKPOINT = 4 << 30
 Table = Mapping[str, np.ndarray]
 """Columns of equal length by name."""
 
+_FILE = re.compile(
+    r"(spec|provenance|summary|done)\.json|(eval|curve|train)\.parquet|log\.txt"
+    r"|checkpoints/[0-9]{12}\.(json|safetensors)"
+)
+"""Files of a run that travel from one directory to another."""
+
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,79}")
 
 
@@ -139,6 +145,23 @@ class Run:
         """The latest complete training state, or None; see `load_checkpoint`."""
         return load_checkpoint(self.path, about)
 
+    def receive(self, files: Mapping[str, bytes]) -> None:
+        """Take over what `pack` gave of the same run elsewhere; the marker last, and checked."""
+        for name in files:
+            if not _FILE.fullmatch(name):
+                raise ValueError(f"{name!r} is not a file of a run")
+        marker = json.loads(files[MARKER]) if MARKER in files else {"files": {}}
+        for name, about in marker["files"].items():
+            if hashlib.sha256(files.get(name, b"")).hexdigest() != about["sha256"]:
+                raise ValueError(f"{name} of {self.spec['id']} is not what its marker says")
+        (self.path / "checkpoints").mkdir(exist_ok=True)
+        for name in sorted(files, key=lambda name: (name == MARKER, name)):
+            write_bytes(self.path / name, files[name])
+        kept = {name.split("/")[1] for name in files if name.startswith("checkpoints/")}
+        for old in (self.path / "checkpoints").iterdir():
+            if MARKER in files and old.name not in kept:
+                old.unlink()
+
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write the summary, then the marker with the hash of every file."""
         write_json(self.path / "summary.json", summary)
@@ -187,6 +210,12 @@ def open_run(
                 "choose another experiment name, or start it anew"
             )
         yield Run(path, wanted)
+
+
+def pack(path: Path) -> dict[str, bytes]:
+    """The files of a run by name, to be carried to another directory."""
+    names = [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
+    return {name: (path / name).read_bytes() for name in sorted(names) if _FILE.fullmatch(name)}
 
 
 def load_checkpoint(

@@ -3,28 +3,40 @@
 A worker is a process of its own, bound to one core and single-threaded, that makes one run after
 another and so keeps its compiled programs warm. Small networks gain nothing from more threads, and
 the result of a run does not depend on what runs beside it. Orders and answers are lines of JSON.
+
+The results directory is all that sweeps have in common: a run with a marker is done, and one whose
+lock is held is being made by somebody else. So several sweeps on one directory share the work.
 """
 
 from __future__ import annotations
 
+import heapq
 import json
 import os
 import selectors
 import signal
 import subprocess
 import sys
+import time
+import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from tapebench import store, training
 from tapebench.training import RunSpec
 
 ATTEMPTS = 2
-"""How often a run is begun whose worker dies under it, before it is given up."""
+"""How often a run is begun that fails or whose worker dies, before it is given up."""
+
+PATIENCE = 1.0
+"""Seconds until a run that another process holds is asked for again."""
+
+LOG = "log.txt"
+"""In a run's directory: what was printed while it was made, and why it failed."""
 
 SINGLE_THREAD = {
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
@@ -39,7 +51,12 @@ LOGGERS = ("tensorboard", "wandb")
 def missing(specs: Iterable[RunSpec], root: Path) -> list[RunSpec]:
     """The runs that are not done, in the given order, each once."""
     wanted = {str(spec.id): spec for spec in specs}
-    return [spec for name, spec in wanted.items() if not (root / name / store.MARKER).is_file()]
+    # Plain strings: there may be a hundred thousand.
+    return [
+        spec
+        for name, spec in wanted.items()
+        if not os.path.isfile(f"{root}{os.sep}{name}{os.sep}{store.MARKER}")
+    ]
 
 
 @dataclass(frozen=True)
@@ -50,18 +67,102 @@ class Failure:
     reason: str
 
 
+Change = Callable[[str, str, str], Any]
+"""Told that a run is `running`, `elsewhere` (another process makes it), tried `again`, `failed` or
+`done`, and the reason if there is one."""
+
+
+def _unwatched(run: str, state: str, reason: str) -> None:
+    pass
+
+
+class Order(NamedTuple):
+    """A run that is to be made, and how often it has been begun by then."""
+
+    spec: RunSpec
+    attempt: int = 1
+
+
+class Queue:
+    """Runs that wait for somebody to make them."""
+
+    def __init__(self, specs: Iterable[RunSpec]) -> None:
+        self._waiting: dict[str, deque[Order]] = {}
+        self._later: list[tuple[float, int, Order]] = []
+        self._count = 0
+        for spec in specs:
+            self._waiting.setdefault(spec.agent, deque()).append(Order(spec))
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting or self._later)
+
+    def take(self, warm: str | None = None, others: Iterable[str] = ()) -> Order | None:
+        """The next run: of the agent that is `warm`, else of one that no other is at work on."""
+        while self._later and self._later[0][0] <= time.monotonic():
+            self.put(heapq.heappop(self._later)[2])
+        if not self._waiting:
+            return None
+        taken = set(others)
+        free = (agent for agent in self._waiting if agent not in taken)
+        agent = warm if warm in self._waiting else next(free, next(iter(self._waiting)))
+        assert agent is not None
+        found = self._waiting[agent].popleft()
+        if not self._waiting[agent]:
+            del self._waiting[agent]
+        return found
+
+    def put(self, order: Order) -> None:
+        """To be made next."""
+        self._waiting.setdefault(order.spec.agent, deque()).appendleft(order)
+
+    def put_off(self, order: Order) -> None:
+        """To be asked for again in a moment: another process holds it."""
+        self._count += 1
+        heapq.heappush(self._later, (time.monotonic() + PATIENCE, self._count, order))
+
+    @property
+    def pause(self) -> float | None:
+        """Seconds until a run that was put off is due; None if there is none."""
+        return max(0.0, self._later[0][0] - time.monotonic()) if self._later else None
+
+
+class Ledger:
+    """What became of the runs of a sweep; says which are tried again. All executors keep one."""
+
+    def __init__(self, queue: Queue, change: Change) -> None:
+        self.queue, self.change = queue, change
+        self.failures: list[Failure] = []
+
+    def settle(self, order: Order, answer: Mapping[str, Any]) -> None:
+        """Take down how an attempt ended: `done`, `busy` or `error`."""
+        name = str(order.spec.id)
+        if "busy" in answer:
+            self.queue.put_off(order)
+            self.change(name, "elsewhere", "")
+        elif "error" not in answer:
+            self.change(name, "done", "")
+        elif order.attempt < ATTEMPTS:
+            self.queue.put(order._replace(attempt=order.attempt + 1))
+            self.change(name, "again", answer["error"])
+        else:
+            self.failures.append(Failure(name, answer["error"]))
+            self.change(name, "failed", answer["error"])
+
+
 def run_all(
     specs: Sequence[RunSpec],
     root: Path,
     *,
     workers: int | None = None,
     report: training.Report = lambda event: None,
+    change: Change = _unwatched,
     log: str | None = None,
     anew: bool = False,
 ) -> list[Failure]:
     """Make every run, some at a time; those that failed.
 
-    Interrupted, the workers store their states, and the same call goes on from there.
+    Interrupted, the workers store their states, and the same call goes on from there. Runs that
+    another process is making are waited for, and taken over if it dies.
     """
     if log is not None:
         check_logger(log)
@@ -69,47 +170,48 @@ def run_all(
         raise ValueError(f"workers must be at least 1, not {workers}")
     cores = sorted(os.sched_getaffinity(0))
     count = min(workers or len(cores), len(specs))
-    waiting = deque((spec, 1) for spec in specs)
-    failures: list[Failure] = []
+    queue = Queue(specs)
+    ledger = Ledger(queue, change)
     crew = [_Worker(cores[number % len(cores)]) for number in range(count)]
+
+    def give(worker: _Worker) -> None:
+        others = [other.warm for other in crew if other is not worker and other.warm]
+        order = queue.take(worker.warm, others)
+        if order is not None:
+            change(str(order.spec.id), "running", "")
+            worker.give(order, root, log, anew)
+
     try:
         with selectors.DefaultSelector() as selector:
             for worker in crew:
                 selector.register(worker.answers, selectors.EVENT_READ, worker)
-                worker.give(waiting, root, log, anew)
-            while any(worker.busy for worker in crew):
-                events = [
-                    (entry.data, event)
-                    for entry, _ in selector.select()
-                    for event in entry.data.listen()
-                ]
+                give(worker)
+            while queue or any(worker.busy for worker in crew):
+                is_anyone_idle = any(not worker.busy for worker in crew)
+                ready = selector.select(queue.pause if is_anyone_idle else None)
+                events = [(entry.data, event) for entry, _ in ready for event in entry.data.hear()]
                 for worker, event in events:
                     if "step" in event:
                         report(event)
                         continue
-                    spec, attempt = worker.busy
-                    worker.busy = None
-                    if "error" in event:
-                        failures.append(Failure(str(spec.id), event["error"]))
-                    elif "died" in event:
+                    if "died" in event:
                         selector.unregister(worker.answers)
+                        event = {"error": worker.epitaph(event["died"])}
                         worker.close()
                         worker.start()
                         selector.register(worker.answers, selectors.EVENT_READ, worker)
-                        if attempt < ATTEMPTS:
-                            waiting.appendleft((spec, attempt + 1))
-                        else:
-                            reason = f"its process ended twice ({_ending(event['died'])})"
-                            failures.append(Failure(str(spec.id), reason))
-                    worker.give(waiting, root, log, anew)
+                    if worker.busy:
+                        order, worker.busy = worker.busy, None
+                        ledger.settle(order, event)
+                for worker in crew:
+                    if not worker.busy:
+                        give(worker)
     finally:
         for worker in crew:
+            worker.ask_to_end()
+        for worker in crew:
             worker.close()
-    return failures
-
-
-def _ending(code: int) -> str:
-    return f"by signal {-code}" if code < 0 else f"with exit code {code}"
+    return ledger.failures
 
 
 class _Worker:
@@ -117,11 +219,14 @@ class _Worker:
 
     def __init__(self, core: int) -> None:
         self.core = core
-        self.busy: tuple[RunSpec, int] | None = None
+        self.busy: Order | None = None
+        self.log = Path(os.devnull)
+        self.log_size = 0
         self.start()
 
     def start(self) -> None:
         self.heard = b""
+        self.warm: str | None = None
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tapebench.sweep", str(self.core)],
             stdin=subprocess.PIPE,
@@ -134,7 +239,7 @@ class _Worker:
         assert self.process.stdout is not None
         return self.process.stdout
 
-    def listen(self) -> list[dict[str, Any]]:
+    def hear(self) -> list[dict[str, Any]]:
         """What the worker has said since; that it died, if nothing more will come."""
         data = os.read(self.answers.fileno(), 1 << 16)
         if not data:
@@ -142,31 +247,52 @@ class _Worker:
         *lines, self.heard = (self.heard + data).split(b"\n")
         return [json.loads(line) for line in lines]
 
-    def give(
-        self, waiting: deque[tuple[RunSpec, int]], root: Path, log: str | None, anew: bool
-    ) -> None:
-        """Hand over the next run, if there is one."""
-        if not waiting:
-            return
-        self.busy = spec, attempt = waiting.popleft()
+    def give(self, order: Order, root: Path, log: str | None, anew: bool) -> None:
+        """Hand over a run."""
+        spec, attempt = order
+        self.busy, self.warm = order, spec.agent
+        self.log = root / str(spec.id) / LOG
+        self.log_size = self.log.stat().st_size if self.log.is_file() else 0
         # A second attempt goes on from where the first one died.
-        order = {"spec": asdict(spec), "root": str(root), "log": log, "anew": anew and attempt == 1}
+        told = {"spec": asdict(spec), "root": str(root), "log": log, "anew": anew and attempt == 1}
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(order).encode() + b"\n")
-        self.process.stdin.flush()
+        with suppress(BrokenPipeError):  # it has died, as we shall hear
+            self.process.stdin.write(json.dumps(told).encode() + b"\n")
+            self.process.stdin.flush()
 
-    def close(self) -> None:
-        """Let the worker end: it stores the state of the run it is in, and goes."""
+    def epitaph(self, code: int) -> str:
+        """How it died, and the last thing it printed."""
+        how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+        last = last_line(self.log, self.log_size)
+        return f"its process ended {how}" + (f": {last}" if last else "")
+
+    def ask_to_end(self) -> None:
+        """Have the worker store the state of the run it is in, and go."""
         if self.process.poll() is None and self.busy:
             self.process.send_signal(signal.SIGINT)
         if self.process.stdin is not None and not self.process.stdin.closed:
             with suppress(BrokenPipeError):
                 self.process.stdin.close()
+
+    def close(self) -> None:
+        """Ask it to end, and wait until it has."""
+        self.ask_to_end()
         # It may still be telling how far it is: read on, lest it wait for a full pipe.
         while os.read(self.answers.fileno(), 1 << 16):
             pass
         self.answers.close()
         self.process.wait()
+
+
+def last_line(path: Path, start: int = 0) -> str:
+    """The last line of a file that is not empty, of what comes after `start`; shortened."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(start, path.stat().st_size - 4096))
+            lines = file.read().decode(errors="replace").split("\n")
+    except OSError:
+        return ""
+    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
 
 
 def check_logger(name: str) -> None:
@@ -208,6 +334,60 @@ def open_log(
     return lambda step, scalars: None, lambda: None
 
 
+def make_run(
+    order: Mapping[str, Any],
+    report: training.Report,
+    stop: Callable[[], bool],
+) -> dict[str, Any]:
+    """One attempt at a run, whatever executor it is for: that it is `done`, `busy` or an `error`.
+
+    What it prints goes to the run's log, and so does the trace of an error. `Stopped` if asked to.
+    """
+    root = Path(order["root"])
+    try:
+        spec = training.from_dict(order["spec"])
+        with _logged(root / str(spec.id) / LOG):
+            try:
+                log, close_log = open_log(order.get("log"), spec, root)
+                try:
+                    training.run(
+                        spec, root, report=report, stop=stop, log=log, anew=order.get("anew", False)
+                    )
+                finally:
+                    close_log()
+            except store.BusyError:
+                return {"busy": str(spec.id)}
+            except Exception:
+                traceback.print_exc()
+                sys.stderr.flush()
+                raise
+        return {"done": str(spec.id)}
+    except Exception as error:
+        said = " ".join(str(error).split())[:300]
+        if isinstance(error, ValueError) and said:
+            return {"error": said}
+        return {"error": f"{type(error).__name__}: {said}" if said else type(error).__name__}
+
+
+@contextmanager
+def _logged(path: Path) -> Iterator[None]:
+    """Send what is printed, also by libraries that are not Python, to the end of a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    before = os.dup(2)
+    try:
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(before, 2)
+        os.close(before)
+        with suppress(OSError):
+            if not path.stat().st_size:
+                path.unlink()
+
+
 def work(core: int) -> None:
     """A worker's life: take orders from standard input until there are no more."""
     os.sched_setaffinity(0, {core})
@@ -230,27 +410,12 @@ def work(core: int) -> None:
     signal.signal(signal.SIGTERM, stop)
     training.use_compilation_cache()
     for line in sys.stdin:
-        order = json.loads(line)
-        root = Path(order["root"])
         try:
-            spec = training.from_dict(order["spec"])
-            log, close_log = open_log(order["log"], spec, root)
-            try:
-                training.run(
-                    spec,
-                    root,
-                    report=answer,
-                    stop=lambda: asked_to_stop,
-                    log=log,
-                    anew=order["anew"],
-                )
-            finally:
-                close_log()
-            answer({"done": str(spec.id)})
+            answer(make_run(json.loads(line), answer, lambda: asked_to_stop))
         except training.Stopped:
             return
-        except (ValueError, MemoryError) as error:
-            answer({"error": " ".join(str(error).split()) or type(error).__name__})
+        if asked_to_stop:
+            return
 
 
 if __name__ == "__main__":

@@ -274,7 +274,10 @@ def _about(spec: RunSpec) -> dict[str, Any]:
 
 
 def summarise(curve: store.Table, last: int) -> dict[str, Any]:
-    """A run in a few numbers: means over its last evaluations, by subset and by type."""
+    """A run in a few numbers: means over its last evaluations, by subset and by type.
+
+    The learning curve is there too, so that thousands of runs are read without their tables.
+    """
     steps = np.unique(curve["step"])
     counted = np.isin(curve["step"], steps[-last:])
     summary: dict[str, Any] = {"steps": int(steps[-1]), "evaluations": len(steps), "last": last}
@@ -287,6 +290,14 @@ def summarise(curve: store.Table, last: int) -> dict[str, Any]:
             str(kind): float(curve["success"][at & (curve["type"] == kind)].mean(dtype=float))
             for kind in np.unique(curve["type"][at])
         }
+    summary["curve"] = {"step": steps.tolist()} | {
+        subset: [
+            float(curve["success"][at & (curve["step"] == step)].mean(dtype=float))
+            for step in steps
+        ]
+        for subset in SUBSETS
+        if (at := curve["subset"] == subset).any()
+    }
     if all(subset in summary for subset in SUBSETS):
         summary["drop"] = summary["id"]["success"] - summary["ood"]["success"]
     return summary

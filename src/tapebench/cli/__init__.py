@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from tapebench import __version__
+from tapebench.cli.bench import Bench
 from tapebench.cli.exam import Compare, Evaluate, Verify
 from tapebench.cli.laws import Exact, Oracle, Show
 from tapebench.cli.results import Power, Query
@@ -15,7 +16,8 @@ from tapebench.cli.splits import Splits
 from tapebench.cli.train import Train
 
 Command = (
-    Annotated[Compare, tyro.conf.subcommand("compare")]
+    Annotated[Bench, tyro.conf.subcommand("bench")]
+    | Annotated[Compare, tyro.conf.subcommand("compare")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Exact, tyro.conf.subcommand("exact")]
     | Annotated[Oracle, tyro.conf.subcommand("oracle")]

@@ -1,0 +1,417 @@
+"""The whole benchmark of a track: which runs it takes, how long they will, and what they say.
+
+A `Plan` names every run and which are missing; an executor makes those; `summarise` reads what is
+there into the main table and the learning curves. None of it needs all runs to be done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cache, cached_property
+from importlib import resources
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tapebench import agents, protocol, report, score, seeding, splits, stats, store, sweep
+from tapebench.exam import SUBSETS, Exam
+from tapebench.executors import Executor
+from tapebench.sweep import Change, Failure
+from tapebench.training import Report, RunSpec
+
+SAMPLE = 8
+"""Finished runs of an agent that an estimate goes by."""
+
+START = 4.0
+"""Seconds until a run is going: its programs are read from the cache, or compiled."""
+
+UNKNOWN_SPEED = {"steps_per_second": 1000.0, "episodes_per_second": 300.0}
+"""For agents that are not in the shipped table of speeds."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of a track with the agents, split and seeds that were asked for."""
+
+    track: protocol.Track
+    split: str
+    specs: tuple[RunSpec, ...]
+    """Every run, those that take longest first."""
+    todo: tuple[RunSpec, ...]
+    """Those that are not done."""
+    absent: tuple[str, ...]
+    """Agents of the track that do not exist yet."""
+    seconds: dict[str, float]
+    """What a run of each agent takes, as far as can be told beforehand."""
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(spec.agent for spec in self.specs))
+
+    @cached_property
+    def exam(self) -> Exam:
+        """What every run is asked."""
+        return self.specs[0].exam
+
+    def duration(self, slots: int) -> float:
+        """Estimated seconds until all is done, with so many runs at a time."""
+        takes = [self.seconds[spec.agent] for spec in self.todo]
+        return max(sum(takes) / min(slots, len(takes)), max(takes)) if takes else 0.0
+
+
+def make_plan(
+    track: protocol.Track,
+    root: Path,
+    *,
+    names: Sequence[str] | None = None,
+    split: str | None = None,
+    seeds: Sequence[int] | None = None,
+) -> Plan:
+    """Plan a track; `names` are agents other than those of the track."""
+    wanted = list(dict.fromkeys(names or track.agents))
+    absent = [name for name in wanted if name in protocol.AGENTS and name not in agents.NAMES]
+    present = [name for name in wanted if name not in absent]
+    if not present:
+        raise ValueError(f"there is nobody to train: {', '.join(absent)} is not there yet")
+    chosen = split or track.split
+    if Path(chosen).is_file():
+        chosen = str(Path(chosen).resolve())  # workers may live in other directories
+    takes, specs = {}, []
+    for name in present:
+        first = _specify(track, name, chosen)
+        takes[name] = estimate(first, root)
+        experiment = _name(first, root)
+        specs.append(
+            [replace(first, experiment=experiment, seed=s) for s in seeds or range(track.seeds)]
+        )
+    specs.sort(key=lambda group: -takes[group[0].agent])
+    every = tuple(spec for group in specs for spec in group)
+    todo = tuple(sweep.missing(every, root))
+    return Plan(track, splits.load(chosen).name, every, todo, tuple(absent), takes)
+
+
+def _specify(track: protocol.Track, agent: str, split: str) -> RunSpec:
+    """The first run of an agent. What cannot be is refused here, before anything is begun."""
+    spec = RunSpec(
+        agent=agent,
+        seed=0,
+        experiment=track.name,
+        split=split,
+        length=track.length,
+        horizon=track.horizon,
+        mask=track.mask,
+        steps=track.steps,
+        evaluate_every=track.evaluate_every,
+        episodes=track.episodes,
+        last=track.last,
+        rules=track.rules_of(split),
+        track=f"{track.name}-{track.version}",
+    )
+    agents.configure(agent)
+    return spec
+
+
+def _name(spec: RunSpec, root: Path) -> str:
+    """The track's name; if what is stored under it was asked something else, also its hash.
+
+    So results of other settings (an agent that was tuned since, another version of the track) are
+    neither mixed with new ones nor lost.
+    """
+    known = next(_documents((root / str(spec.id)).parent, "spec.json"), None)
+    if known is None:
+        return spec.experiment
+    wanted = json.loads(json.dumps(spec.as_dict()))
+    for document in (known, wanted):
+        for key in ("id", "seed", "experiment"):
+            document.pop(key, None)
+    if known == wanted:
+        return spec.experiment
+    digest = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
+    return f"{spec.experiment}+{digest[:8]}"
+
+
+def _documents(place: Path, name: str) -> Iterator[dict[str, Any]]:
+    """That file of a run, or of those below a directory; what cannot be read is passed over."""
+    own = place / name
+    for file in [own] if own.is_file() else place.glob(f"s*/{name}"):
+        with suppress(ValueError):
+            yield store.read_json(file)
+
+
+def estimate(spec: RunSpec, root: Path) -> float:
+    """Seconds that a run takes: as its like took in this directory, else by shipped speeds."""
+    place = (root / str(spec.id)).parent
+    known = [
+        document["seconds"] * spec.steps / about["steps"]
+        for marker in islice(place.glob(f"s*/{store.MARKER}"), SAMPLE)
+        for document in _documents(marker.parent, "provenance.json")
+        for about in _documents(marker.parent, "spec.json")
+        if document.get("seconds") and about.get("steps")
+    ]
+    if known:
+        return float(np.mean(known))
+    speed = _speeds().get(spec.agent, UNKNOWN_SPEED)
+    episodes = spec.steps // spec.evaluate_every * spec.episodes * len(spec.exam.rules)
+    evaluating = spec.horizon / 32 * episodes / speed["episodes_per_second"]
+    return START + spec.steps / speed["steps_per_second"] + evaluating
+
+
+@cache
+def _speeds() -> dict[str, dict[str, float]]:
+    file = resources.files("tapebench").joinpath("data/speeds.json")
+    return dict(json.loads(file.read_text())["agents"])
+
+
+def run(
+    plan: Plan, root: Path, executor: Executor, *, report: Report, change: Change
+) -> list[Failure]:
+    """Make the missing runs; those that failed. How long it took is recorded on the way."""
+    if not plan.todo:
+        return []
+    root.mkdir(parents=True, exist_ok=True)
+    with _recorded(plan, root, executor) as note:
+
+        def changed(name: str, state: str, reason: str) -> None:
+            if state == "done":
+                note()
+            change(name, state, reason)
+
+        return executor.run(plan.todo, root, report, changed)
+
+
+@contextmanager
+def _recorded(plan: Plan, root: Path, executor: Executor) -> Iterator[Callable[[], None]]:
+    """Keep a file that says for how long this sweep has been at work; what is yielded updates it.
+
+    Each sweep has its own, so that those at work at the same time do not overwrite each other's.
+    """
+    began = time.monotonic()
+    place = root / "sweeps"
+    place.mkdir(exist_ok=True)
+    about = {
+        "track": plan.track.name,
+        "version": plan.track.version,
+        "split": plan.split,
+        "executor": executor.name,
+        "slots": executor.slots,
+        "began": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": store.provenance()["machine"],
+    }
+    file = place / f"{plan.track.name}-{uuid.uuid4().hex[:12]}.json"
+
+    def note() -> None:
+        store.write_json(file, {**about, "seconds": round(time.monotonic() - began, 1)})
+
+    note()
+    try:
+        yield note
+    finally:
+        note()
+
+
+def lines(
+    exam: Exam, root: Path, progress: Callable[[str], Any] = lambda name: None
+) -> dict[str, score.Line]:
+    """What needs no training on this exam; run on the spot once if it is not shipped, then kept."""
+    file = root / "lines" / f"{exam.hash}.json"
+    if file.is_file():
+        kept = store.read_json(file)
+        return {
+            name: {metric: np.array(by_rule) for metric, by_rule in line.items()}
+            for name, line in kept["lines"].items()
+        }
+    found = score.lines(exam, progress)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    plain = {
+        name: {metric: by_rule.tolist() for metric, by_rule in line.items()}
+        for name, line in found.items()
+    }
+    store.write_json(file, {"exam": exam.identity, "lines": plain})
+    return found
+
+
+def summarise(
+    plan: Plan, root: Path, beside: dict[str, score.Line], failures: Sequence[Failure] = ()
+) -> report.Page:
+    """What the finished runs of a plan say, beside what needs no learning and what is possible."""
+    exam = plan.exam
+    at = {subset: exam.rows(subset) for subset in SUBSETS}
+    ceilings = exam.ceilings(exam.optimal_steps())
+    possible = {
+        subset: float(ceilings[rows].mean()) if len(rows) else float("nan")
+        for subset, rows in at.items()
+    }
+    rows, curves, finished, damaged = [], [], [], []
+    for agent in plan.agents:
+        group = [spec for spec in plan.specs if spec.agent == agent]
+        done = []
+        for spec in group:
+            if (root / str(spec.id) / store.MARKER).is_file():
+                try:
+                    done.append(_read(root / str(spec.id)))
+                except (ValueError, KeyError) as error:
+                    damaged.append(Failure(str(spec.id), f"its files are damaged: {error}"))
+        finished += done
+        rows.append(_row(agent, done, len(group), possible))
+        if done:
+            curves.append(_curve(agent, done))
+    rows.sort(key=lambda row: -(row.ood.mean if row.ood else -1.0))
+    for name, line in beside.items():
+        means = {subset: float(line["success"][at[subset]].mean()) for subset in SUBSETS}
+        rows.append(_fixed(name, "reference", means, possible))
+    rows.append(_fixed("exact ceiling", "ceiling", possible, possible))
+    return report.Page(
+        title=f"TAPE {plan.track.name}",
+        about=plan.track.about,
+        facts=_facts(plan, root, finished),
+        rows=tuple(rows),
+        curves=tuple(curves),
+        failures=tuple((f.run, f.reason) for f in [*failures, *damaged]),
+        absent=plan.absent,
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What the table needs to know of a finished run."""
+    summary = store.read_json(path / "summary.json")
+    if "curve" not in summary:  # of an older version
+        table = store.read_table(path / "curve.parquet")
+        steps = np.unique(table["step"])
+        summary["curve"] = {"step": steps.tolist()} | {
+            subset: [
+                float(table["success"][inside & (table["step"] == step)].mean()) for step in steps
+            ]
+            for subset in SUBSETS
+            if (inside := table["subset"] == subset).any()
+        }
+    return {"summary": summary, "provenance": store.read_json(path / "provenance.json")}
+
+
+def _row(
+    agent: str, done: Sequence[dict[str, Any]], wanted: int, possible: dict[str, float]
+) -> report.Row:
+    if not done:
+        return report.Row(agent, "agent", seeds=0, wanted=wanted)
+    found: dict[str, Any] = {}
+    scores = {
+        subset: np.array([[run["summary"][subset]["success"]] for run in done])
+        for subset in SUBSETS
+        if all(subset in run["summary"] for run in done)
+    }
+    for subset, values in scores.items():
+        rng = seeding.generator(0, "bench", agent, subset)
+        found[subset] = _possible(stats.seed_interval(values, rng))
+    if len(scores) == len(SUBSETS):
+        rng = seeding.generator(0, "bench", agent, "drop")
+        found["drop"] = stats.paired_interval(scores["id"], scores["ood"], rng)
+        if possible["ood"] > 0:
+            found["normalised"] = found["ood"].mean / possible["ood"]
+    spent = [run["provenance"].get("seconds") or 0.0 for run in done]
+    return report.Row(
+        agent, "agent", seeds=len(done), wanted=wanted, seconds=float(np.mean(spent)), **found
+    )
+
+
+def _fixed(name: str, kind: str, means: dict[str, float], possible: dict[str, float]) -> report.Row:
+    """A row that no training stands behind: figures without intervals."""
+    point = {
+        subset: None if np.isnan(mean) else stats.Interval(mean, mean, mean)
+        for subset, mean in means.items()
+    }
+    drop = means["id"] - means["ood"]
+    return report.Row(
+        name,
+        kind,
+        id=point["id"],
+        ood=point["ood"],
+        drop=None if np.isnan(drop) else stats.Interval(drop, drop, drop),
+        normalised=means["ood"] / possible["ood"] if possible["ood"] > 0 else None,
+    )
+
+
+def _curve(agent: str, done: Sequence[dict[str, Any]]) -> report.Curve:
+    """Mean success over seeds at each evaluation; intervals from three seeds on.
+
+    Those of two are so wide that they would hide the lines.
+    """
+    steps = tuple(done[0]["summary"]["curve"]["step"])
+    sides = {}
+    for subset in SUBSETS:
+        seeds = [
+            curve[subset]
+            for run in done
+            if subset in (curve := run["summary"]["curve"]) and tuple(curve["step"]) == steps
+        ]
+        points = [np.array(values) for values in zip(*seeds, strict=True)]
+        if len(seeds) < 3:
+            points = [values.mean(keepdims=True) for values in points]
+        sides[subset] = tuple(_possible(stats.t_interval(values)) for values in points)
+    return report.Curve(agent, steps, **sides)
+
+
+def _possible(interval: stats.Interval) -> stats.Interval:
+    """The part of an interval that success can be in."""
+    return stats.Interval(interval.mean, max(0.0, interval.low), min(1.0, interval.high))
+
+
+def _facts(
+    plan: Plan, root: Path, finished: Iterable[dict[str, Any]]
+) -> tuple[tuple[str, str], ...]:
+    """What the page says about how the numbers were made."""
+    track, finished = plan.track, list(finished)
+    made_with = [run["provenance"] for run in finished]
+    machines = {
+        f"{about['machine']['processor']}, {about['machine']['cores']} cores" for about in made_with
+    }
+    versions = {
+        f"tapebench {about['versions']['tapebench']}, jax {about['versions'].get('jax', '?')}"
+        for about in made_with
+    }
+    records = [
+        record
+        for file in sorted((root / "sweeps").glob(f"{track.name}-*.json"))
+        if (record := store.read_json(file))["split"] == plan.split
+    ]
+    at_work = sum(about.get("seconds") or 0.0 for about in made_with)
+    clock = sum(record["seconds"] for record in records)
+    executors = sorted({record["executor"] for record in records})
+    world = f"L = {track.length}, H = {track.horizon}"
+    if track.mask:
+        world += f", cells {', '.join(map(str, track.mask))} hidden"
+    facts = [
+        ("track", f"{track.name} version {track.version} ({track.hash})"),
+        ("split", f"{plan.split}, {len(plan.exam.train)} ID and {len(plan.exam.test)} OOD rules"),
+        ("tapes", world),
+        ("training", f"{track.steps:,} steps, the last {track.last} evaluations count"),
+        ("exam", f"{track.episodes} start tapes per rule ({plan.exam.hash})"),
+        ("runs", f"{len(finished)} of {len(plan.specs)} done"),
+    ]
+    if clock:
+        facts.append(
+            ("wall clock", f"{duration(clock)} in {len(records)} sweeps ({', '.join(executors)})")
+        )
+    if finished:
+        facts.append(("time at work", f"{duration(at_work)} of all runs together"))
+        facts.append(("machine", "; ".join(sorted(machines))))
+        facts.append(("versions", "; ".join(sorted(versions))))
+    return tuple(facts)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.1f} days"

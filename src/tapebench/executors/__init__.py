@@ -1,0 +1,61 @@
+"""Where the runs of a sweep are made: this machine, a Ray cluster, or Slurm.
+
+An executor is a value with a `run`. All of them make runs by `sweep.make_run` and hold them by the
+lock in the results directory, so a sweep may be stopped with one and gone on with by another.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Protocol
+
+from tapebench import sweep, training
+from tapebench.sweep import Change, Failure
+from tapebench.training import RunSpec
+
+NAMES = ("local", "ray", "slurm")
+
+
+class Executor(Protocol):
+    """Makes runs. Interrupted, it leaves states behind from which they go on."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def slots(self) -> int:
+        """Runs at a time, as far as is known before it starts."""
+        ...
+
+    def run(
+        self, specs: Sequence[RunSpec], root: Path, report: training.Report, change: Change
+    ) -> list[Failure]:
+        """Make every run; those that failed."""
+        ...
+
+
+@dataclass(frozen=True)
+class Local:
+    """Long-lived processes of this machine, one for each core."""
+
+    workers: int | None = None
+    name: str = "local"
+
+    @property
+    def slots(self) -> int:
+        return self.workers or len(os.sched_getaffinity(0))
+
+    def run(
+        self, specs: Sequence[RunSpec], root: Path, report: training.Report, change: Change
+    ) -> list[Failure]:
+        return sweep.run_all(specs, root, workers=self.workers, report=report, change=change)
+
+
+def require(package: str, extra: str) -> None:
+    """Refuse to go on without a package, naming the extra that brings it."""
+    if find_spec(package) is None:
+        raise ValueError(f"--executor {extra} needs {package}: pip install 'tapebench[{extra}]'")

@@ -1,0 +1,172 @@
+"""A Ray cluster of two nodes on loopback, and what happens to sweeps on it.
+
+    python ray_cluster.py OUT
+
+Run by `test_executors.py` in namespaces of its own, where only loopback exists and every process
+of the cluster ends with it. Prints one JSON document.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from tapebench import store
+from tapebench.executors.ray import Ray
+from tapebench.training import RunSpec
+
+SPEC = RunSpec(
+    agent="dqn",
+    seed=0,
+    options={"width": 16, "chunk": 200, "warmup": 200, "replay_size": 2000, "batch": 16},
+    length=8,
+    horizon=8,
+    steps=8000,
+    evaluate_every=400,
+    episodes=2,
+    last=2,
+    rules=(0, 4, 30, 110, 204),
+)
+SPECS = [replace(SPEC, seed=seed) for seed in (0, 1, 2)]
+
+
+def start_node(*options):
+    """`ray start --block` as a process that we can end with all that it has started."""
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=1"]
+    return subprocess.Popen(
+        [*command, "--node-ip-address=127.0.0.1", "--disable-usage-stats", *options],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def children(pid):
+    """All processes below one."""
+    parents = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (place / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents.setdefault(int(fields[1]), []).append(int(place.name))
+    found = [*parents.get(pid, [])]
+    for child in found:
+        found += parents.get(child, [])
+    return found
+
+
+def is_task(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::_make")
+    except OSError:
+        return False
+
+
+def lose(pids):
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def wait_until(is_so, seconds=120):
+    until = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < until, "it took too long"
+        time.sleep(0.1)
+
+
+def sweep(executor, out, disturb=lambda: None, after=2):
+    """Run the specs; `disturb` once there are so many reports from each of two runs."""
+    out.mkdir()
+    seen, changes = {}, []
+    calls = [disturb]
+
+    def report(event):
+        seen[event["run"]] = seen.get(event["run"], 0) + 1
+        if calls and sum(count >= after for count in seen.values()) >= 2:
+            calls.pop()()
+
+    def change(run, state, reason):
+        changes.append((run, state, reason))
+
+    began = time.monotonic()
+    failures = executor.run(SPECS, out, report, change)
+    return {
+        "failures": [failure.reason for failure in failures],
+        "disturbed": not calls,
+        "changes": changes,
+        "seconds": time.monotonic() - began,
+        "finished": len(store.load(out).paths),
+    }
+
+
+def listeners():
+    """Addresses that something listens on, as the kernel writes them."""
+    found = set()
+    for name in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A":
+                found.add(fields[1].split(":")[0])
+    return sorted(found)
+
+
+def main(out):
+    token = out / "token"
+    token.touch(mode=0o600)
+    token.write_text("0123456789abcdef" * 4)
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+    # A lost node should be missed within seconds.
+    os.environ |= {"RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshold": "3"}
+    port = 6399
+    # Ray's sockets live there, and their paths must be short.
+    place = tempfile.mkdtemp(prefix="tape-ray-", dir="/tmp")
+    temp = f"--temp-dir={place}"
+    head = start_node("--head", f"--port={port}", "--include-dashboard=false", temp)
+
+    def is_up():
+        assert head.poll() is None, "the head of the cluster has ended"
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    wait_until(is_up)
+    other = start_node(f"--address=127.0.0.1:{port}")
+    executor = Ray(address=f"127.0.0.1:{port}")
+    import ray
+
+    def has_two():
+        try:
+            ray.init(address=executor.address, log_to_driver=False)
+            return sum(node["Alive"] for node in ray.nodes()) == 2
+        except Exception:
+            return False
+        finally:
+            ray.shutdown()
+
+    wait_until(has_two)
+    found = {"interfaces": [name for _, name in socket.if_nameindex()], "listeners": listeners()}
+
+    def kill_a_task():
+        lose([pid for pid in children(1) if is_task(pid)][:1])
+
+    found["worker killed"] = sweep(executor, out / "killed", kill_a_task)
+    found["brought back"] = sweep(replace(executor, bring_back=True), out / "brought", kill_a_task)
+    found["node lost"] = sweep(
+        executor, out / "lost", lambda: lose([other.pid, *children(other.pid)])
+    )
+    lose([head.pid, *children(head.pid)])
+    shutil.rmtree(place, ignore_errors=True)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,463 @@
+"""`tape bench`: one command that survives anything and says what failed."""
+
+import io
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from ray_cluster import children
+from tapebench import bench, protocol, report, store, sweep
+from tapebench.executors import Local
+from tapebench.report import Curve, Page, Row
+from tapebench.stats import Interval
+from test_cli import tape
+from test_training import same_results
+
+SMOKE = protocol.get_track("smoke")
+TINY = protocol.Track(
+    **{
+        **{key: getattr(SMOKE, key) for key in SMOKE.__dataclass_fields__},
+        "name": "tiny",
+        "agents": ("dqn", "ppo"),
+        "steps": 1_000,
+        "last": 1,
+        "rules": (0, 4, 30, 110, 204),
+    }
+)
+COMMAND = [sys.executable, "-c", "from tapebench.cli import main; main()", "bench"]
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """A track that is over in seconds, in this process only."""
+    known = protocol.tracks()
+    monkeypatch.setattr(protocol, "tracks", lambda: {**known, "tiny": TINY})
+
+
+def ignore(*anything):
+    pass
+
+
+def run_tiny(root, **asked):
+    plan = bench.make_plan(TINY, root, **asked)
+    assert bench.run(plan, root, Local(), report=ignore, change=ignore) == []
+    return plan
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The tiny track, done."""
+    root = tmp_path_factory.mktemp("tiny")
+    run_tiny(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """A smoke sweep that nothing happened to."""
+    root = tmp_path_factory.mktemp("smoke")
+    done = subprocess.run(
+        [*COMMAND, "--track", "smoke", "--out", str(root)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return root, done.stdout, done.stderr
+
+
+def same_runs(ours, theirs):
+    found = [path.relative_to(theirs.resolve()) for path in store.load(theirs).paths]
+    assert len(store.load(ours).paths) == len(found) > 0
+    for name in found:
+        same_results(ours / name, theirs / name)
+
+
+# The whole of it
+
+
+@pytest.mark.slow
+def test_the_smoke_track_from_nothing_to_a_page(capsys, undisturbed):
+    root, out, err = undisturbed
+    assert "TAPE smoke: strict success" in out
+    assert out.rstrip().endswith(f"report: {root}/report/index.html")
+    for name in (*SMOKE.agents, "random", "flip-ones", "greedy", "mpc", "exact ceiling"):
+        assert re.search(rf"│ {name} ", out)
+    assert "8/8" in err
+    before = {path: (path / store.MARKER).stat().st_mtime_ns for path in store.load(root).paths}
+    code, again, err = tape(capsys, "bench", "--track", "smoke", "--out", str(root), "--json")
+    assert code == 0
+    assert "8 of 8 runs are done already" in err
+    document = json.loads(again)
+    assert {row["name"] for row in document["rows"] if row["kind"] == "agent"} == set(SMOKE.agents)
+    assert document["failures"] == []
+    assert "wall clock" in document["facts"]
+    assert "machine" in document["facts"]
+    for path, stamp in before.items():
+        assert (path / store.MARKER).stat().st_mtime_ns == stamp
+
+
+def kill_at_random(root, options, kills, seed, longest=1.2):
+    """Start the sweep again and again; kill workers and drivers with SIGKILL. How many."""
+    chance = random.Random(seed)
+    driver, killed = None, {"worker": 0, "driver": 0}
+    while sum(killed.values()) < kills:
+        if driver is None or driver.poll() is not None:
+            driver = subprocess.Popen(
+                [*COMMAND, *options, "--out", str(root)],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            # Let it come to its workers, unless there is nothing left for them.
+            while driver.poll() is None and not children(driver.pid):
+                time.sleep(0.05)
+        if driver.poll() is not None:
+            if not sweep.missing(bench.make_plan(SMOKE, root).specs, root):
+                break
+            continue
+        time.sleep(chance.uniform(0.1, longest))
+        whom = "driver" if chance.random() < 0.3 else "worker"
+        below = children(driver.pid)
+        if whom == "worker" and not below:
+            continue
+        try:
+            os.kill(driver.pid if whom == "driver" else chance.choice(below), signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        killed[whom] += 1
+        if whom == "driver":
+            driver.wait()
+    if driver is not None and driver.poll() is None:
+        driver.kill()
+        driver.wait()
+    return killed
+
+
+@pytest.mark.slow
+def test_thirty_kills_change_nothing(tmp_path, undisturbed):
+    killed = kill_at_random(tmp_path, ["--track", "smoke"], 30, seed=1)
+    assert min(killed.values()) >= 3
+    assert sum(killed.values()) == 30
+    done = subprocess.run(
+        [*COMMAND, "--track", "smoke", "--out", str(tmp_path)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    same_runs(tmp_path, undisturbed[0])
+
+
+@pytest.mark.slow
+def test_a_few_kills_change_nothing(tmp_path, undisturbed):
+    options = ["--track", "smoke", "--agents", "dqn", "--seeds", "1"]
+    killed = kill_at_random(tmp_path, options, 4, seed=3, longest=6)
+    assert sum(killed.values()) >= 1
+    done = subprocess.run([*COMMAND, *options, "--out", str(tmp_path)], capture_output=True)
+    assert done.returncode == 0
+    run = "smoke/dqn/fps30/s00"
+    same_results(tmp_path / run, undisturbed[0] / run)
+
+
+@pytest.mark.slow
+def test_two_sweeps_on_one_directory_share_the_work(tmp_path, undisturbed):
+    options = ["--track", "smoke", "--out", str(tmp_path), "--workers", "1"]
+    drivers = [
+        subprocess.Popen(
+            [*COMMAND, *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    said = [driver.communicate(timeout=600)[1] for driver in drivers]
+    assert [driver.returncode for driver in drivers] == [0, 0]
+    same_runs(tmp_path, undisturbed[0])
+    # Whoever made a run saw its evaluations; the other one only that it was done.
+    made = [set(re.findall(r"(\S+)  done  ID", text)) for text in said]
+    assert made[0] | made[1] == {str(spec.id) for spec in bench.make_plan(SMOKE, tmp_path).specs}
+    assert not made[0] & made[1]
+    assert all(made)
+
+
+def test_ctrl_c_ends_it_cleanly_and_the_same_command_goes_on(tmp_path):
+    options = ["--track", "full", "--agents", "dqn", "--seeds", "1", "--out", str(tmp_path)]
+    driver = subprocess.Popen(
+        [*COMMAND, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    run = tmp_path / "full/dqn/fps30/s00"
+    until = time.monotonic() + 120
+    while not list(run.glob("checkpoints/*.json")):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    workers = children(driver.pid)
+    driver.send_signal(signal.SIGINT)
+    out, err = driver.communicate(timeout=60)
+    assert driver.returncode == 130
+    assert out == ""
+    assert "the same command goes on from there" in err
+    assert "Traceback" not in err
+    assert not any(is_alive(pid) for pid in workers)
+    assert store.load_checkpoint(run)[0] > 0
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_run_that_fails_is_shown_and_does_not_stop_the_others(tmp_path, capsys, tiny):
+    bad = tmp_path / "tiny/dqn/fps30/s00"
+    (bad / "checkpoints").mkdir(parents=True)
+    (bad / "checkpoints/000000001000.json").write_text("junk")
+    code, out, err = tape(capsys, "bench", "--track", "tiny", "--out", str(tmp_path))
+    assert code == 1
+    assert "failed: tiny/dqn/fps30/s00: " in out
+    assert "000000001000.json is not valid JSON" in out
+    assert "tried again" in err
+    assert "Traceback" in (bad / sweep.LOG).read_text()
+    assert (bad / sweep.LOG).read_text().count("Traceback") == sweep.ATTEMPTS
+    assert len(store.load(tmp_path).paths) == 3
+    page = (tmp_path / "report/index.html").read_text()
+    assert "Failed: 1" in page
+    assert "is not valid JSON" in page
+    # Put right, it is made by the same command.
+    (bad / "checkpoints/000000001000.json").unlink()
+    code, out, _ = tape(capsys, "bench", "--track", "tiny", "--out", str(tmp_path))
+    assert code == 0
+    assert "failed" not in out
+
+
+def test_finished_runs_stay_and_other_settings_are_other_runs(tmp_path, finished, monkeypatch):
+    assert bench.make_plan(TINY, finished).todo == ()
+    more = bench.make_plan(TINY, finished, seeds=range(3))
+    assert {str(spec.id) for spec in more.todo} == {"tiny/dqn/fps30/s02", "tiny/ppo/fps30/s02"}
+    changed = bench.make_plan(replace(TINY, episodes=6), finished)
+    assert len(changed.todo) == len(changed.specs) == 4
+    assert all(re.fullmatch(r"tiny\+[0-9a-f]{8}", spec.experiment) for spec in changed.specs)
+    again = bench.make_plan(replace(TINY, episodes=6), finished)
+    assert [spec.id for spec in again.specs] == [spec.id for spec in changed.specs]
+
+
+def test_estimates_go_by_what_is_there(finished, tmp_path):
+    spec = bench.make_plan(TINY, finished, names=["dqn"]).specs[0]
+    took = [
+        store.read_json(finished / f"tiny/dqn/fps30/s0{seed}/provenance.json")["seconds"]
+        for seed in (0, 1)
+    ]
+    assert bench.estimate(spec, finished) == pytest.approx(sum(took) / 2)
+    assert bench.estimate(replace(spec, steps=2000), finished) == pytest.approx(sum(took))
+    assert bench.START < bench.estimate(spec, tmp_path) < 10
+
+
+# Plans
+
+
+def test_a_plan_lists_runs_and_their_time(capsys, tmp_path, finished):
+    code, out, err = tape(
+        capsys, "bench", "--track", "lite", "--plan", "--out", str(tmp_path / "no")
+    )
+    assert code == 0
+    assert err == "not there yet, left out: dreamer\n"
+    assert "lite/pearl/fps30/s04  about" in out
+    assert "30 of 30 runs are missing: about" in out
+    assert not (tmp_path / "no").exists()
+    code, out, _ = tape(capsys, "bench", "--plan", "--json", "--agents", "dqn,ppo", "--seeds", "2")
+    document = json.loads(out)
+    assert [run["run"] for run in document["runs"]][:1] == ["lite/ppo/fps30/s00"]
+    assert document["seconds"] > 0
+    assert not any(run["done"] for run in document["runs"])
+
+
+def test_another_split_asks_about_rules_chosen_the_same_way(tmp_path):
+    lite = protocol.get_track("lite")
+    spec = bench.make_plan(lite, tmp_path, split="matched30", names=["dqn"]).specs[0]
+    assert len(spec.exam.test) == 30
+    assert len(spec.exam.train) == 60
+    assert spec.id.split == "matched30"
+
+
+@pytest.mark.parametrize(
+    ("argv", "complaint"),
+    [
+        (["--executor", "rya"], "unknown executor 'rya': did you mean 'ray'"),
+        (["--agents", "dqm"], "unknown agent 'dqm': did you mean 'dqn'"),
+        (["--agents", "dreamer"], "nobody to train: dreamer is not there yet"),
+        (["--track", "smok"], "unknown track 'smok': did you mean 'smoke'"),
+        (["--split", "fsp30"], "did you mean 'fps30'"),
+        (["--seeds", "x"], "unknown seeds 'x'"),
+        (["--workers", "0"], "workers must be at least 1"),
+        (["--jobs", "0"], "jobs must be at least 1"),
+    ],
+)
+def test_what_cannot_be_is_one_clear_line(capsys, tmp_path, argv, complaint):
+    code, out, err = tape(capsys, "bench", "--out", str(tmp_path / "new"), *argv)
+    assert (code, out) == (2, "")
+    assert complaint in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_option_for_sbatch_needs_a_value(capsys):
+    pytest.importorskip("submitit")
+    code, _, err = tape(capsys, "bench", "--executor", "slurm", "--sbatch", "qos")
+    assert code == 2
+    assert "'qos' sets nothing" in err
+
+
+def test_a_hundred_thousand_runs_are_planned_listed_and_resumed_in_seconds(tmp_path, capsys):
+    full = protocol.get_track("full")
+    for seed in range(0, 2000, 2):
+        place = tmp_path / f"full/dqn/fps30/s{seed:02d}"
+        place.mkdir(parents=True)
+        for name, document in (
+            ("spec.json", {}),
+            ("provenance.json", {}),
+            (store.MARKER, {}),
+        ):
+            (place / name).write_text(json.dumps(document))
+    first = bench.make_plan(full, tmp_path / "none", names=["dqn"], seeds=[0]).specs[0]
+    for file in tmp_path.glob("full/dqn/fps30/*/spec.json"):
+        file.write_text(json.dumps(first.as_dict()))
+    began = time.monotonic()
+    code, out, _ = tape(
+        capsys, "bench", "--track", "full", "--seeds", "16667", "--plan", "--out", str(tmp_path)
+    )
+    assert code == 0
+    assert out.count("\n") == 6 * 16_667 + 1
+    assert "99002 of 100002 runs are missing" in out
+    plan = bench.make_plan(full, tmp_path, seeds=range(16_667))
+    queue = sweep.Queue(plan.todo)
+    taken = queue.take()
+    assert time.monotonic() - began < 40  # about 5 when nothing else is at work
+    assert taken is not None
+    assert taken.spec == plan.todo[0]
+
+
+def test_ten_thousand_finished_runs_are_summarised_in_seconds(tmp_path, finished):
+    source = {
+        agent: {
+            name: (finished / f"tiny/{agent}/fps30/s00" / name).read_text()
+            for name in ("spec.json", "summary.json", "provenance.json", store.MARKER)
+        }
+        for agent in ("dqn", "ppo")
+    }
+    for agent, files in source.items():
+        for seed in range(5_000):
+            place = tmp_path / f"tiny/{agent}/fps30/s{seed:02d}"
+            place.mkdir(parents=True)
+            for name, text in files.items():
+                (place / name).write_text(text)
+    began = time.monotonic()
+    plan = bench.make_plan(TINY, tmp_path, seeds=range(5_000))
+    assert plan.todo == ()
+    page = bench.summarise(plan, tmp_path, {})
+    assert time.monotonic() - began < 40  # about 4 when nothing else is at work
+    assert [row.seeds for row in page.rows[:2]] == [5_000, 5_000]
+
+
+# Pieces
+
+
+def test_a_queue_keeps_workers_on_their_agent_and_apart():
+    specs = bench.make_plan(SMOKE, Path("nowhere")).specs
+    queue = sweep.Queue(specs)
+    first = queue.take()
+    second = queue.take(None, [first.spec.agent])
+    assert second.spec.agent != first.spec.agent
+    assert queue.take(second.spec.agent, [first.spec.agent]).spec.agent == second.spec.agent
+    while queue.take():
+        pass
+    assert not queue
+    queue.put_off(first)
+    assert queue
+    assert 0 < queue.pause <= sweep.PATIENCE
+    assert queue.take() is None
+
+
+def test_files_of_a_run_travel_and_are_checked(tmp_path, finished):
+    spec = bench.make_plan(TINY, finished).specs[0]
+    files = store.pack(finished / str(spec.id))
+    assert {"spec.json", "eval.parquet", "done.json"} <= set(files)
+    with store.open_run(tmp_path, spec.id, spec.as_dict()) as run:
+        run.receive({name: data for name, data in files.items() if name != store.MARKER})
+        assert not run.is_done
+        with pytest.raises(ValueError, match="not what its marker says"):
+            run.receive(files | {"summary.json": b"{}"})
+        with pytest.raises(ValueError, match="not a file of a run"):
+            run.receive({"../../x": b""})
+        assert not run.is_done
+        run.receive(files)
+        assert run.is_done
+    same_results(tmp_path / str(spec.id), finished / str(spec.id))
+
+
+def test_the_board_counts_and_estimates(capsys, tmp_path):
+    from rich.console import Console
+
+    from tapebench.cli.bench import Board
+
+    for seeds in (2, 40):
+        plan = bench.make_plan(SMOKE, tmp_path, seeds=range(seeds))
+        board = Board(plan, 2, talk=False)
+        before = board.left()
+        name, other = str(plan.todo[0].id), str(plan.todo[1].id)
+        board.change(name, "running", "")
+        board.report({"run": name, "step": 2000, "steps": 4000, "speed": 100.0, "ood": 0.5})
+        assert board.left() >= 20
+        board.change(name, "done", "")
+        board.change(other, "failed", "it broke")
+        assert board.left() < before
+        console = Console(width=120, file=io.StringIO(), record=True)
+        console.print(board)
+        shown = console.export_text()
+        assert f"1/{4 * seeds} runs done" in shown
+        assert "it broke" in shown
+
+
+class _Parser(HTMLParser):
+    """Whether tags are closed in the order they were opened, and what is linked to."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.links = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.links += [value for name, value in attrs if name in ("src", "href")]
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_by_itself():
+    interval = Interval(0.5, 0.4, 0.6)
+    page = Page(
+        title="A <b>",
+        about="x & y",
+        facts=(("machine", "<cpu>"),),
+        rows=(
+            Row("dqn", "agent", interval, interval, Interval(0, -0.1, 0.1), 0.8, 3, 5, 12.0),
+            Row("ppo", "agent", wanted=5),
+            Row("exact ceiling", "ceiling", interval, interval),
+        ),
+        curves=(Curve("dqn", (100, 200), (interval, interval), ()),),
+        failures=(("a/b", "<script>"),),
+        absent=("dreamer",),
+    )
+    text = report.render(page)
+    parser = _Parser()
+    parser.feed(text)
+    assert parser.open == []
+    assert parser.links == []
+    assert "http" not in text
+    assert "<script>" not in text
+    assert "0.500 <small>[0.400, 0.600]</small>" in text
+    assert "Not there yet: dreamer" in text
+    assert "3/5" in text

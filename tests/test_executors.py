@@ -1,0 +1,160 @@
+"""Sweeps on Ray and Slurm: the same rows as on this machine, whatever is lost on the way."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ray_cluster import SPECS, children, lose
+from tapebench import executors, store, sweep
+from tapebench.executors.ray import Ray
+from tapebench.executors.slurm import Slurm
+from test_training import same_results
+
+HERE = Path(__file__).parent
+SHORT = [replace(spec, steps=1600) for spec in SPECS]
+
+
+def ignore(*anything):
+    pass
+
+
+def same_rows(specs, ours, theirs):
+    for spec in specs:
+        same_results(ours / str(spec.id), theirs / str(spec.id))
+
+
+def namespaces():
+    """A command prefix: only loopback, and every process ends with the first one."""
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    spaces = ["--net", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    command = ["unshare", *user, *spaces, "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+    tools = all(shutil.which(name) for name in ("unshare", "ip"))
+    if not tools or subprocess.run([*command, "true"], capture_output=True).returncode:
+        pytest.skip("network namespaces are not to be had here")
+    return command
+
+
+@pytest.mark.slow
+def test_a_ray_cluster_that_loses_workers_and_nodes_ends_with_the_same_rows(tmp_path):
+    pytest.importorskip("ray")
+    command = [*namespaces(), sys.executable, str(HERE / "ray_cluster.py"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found.pop("interfaces") == ["lo"]
+    # 127.0.0.1, and the same as an address of version 6.
+    assert set(found.pop("listeners")) <= {"0100007F", "0000000000000000FFFF00000100007F"}
+    assert sweep.run_all(SPECS, tmp_path / "local") == []
+    for name, folder in (
+        ("worker killed", "killed"),
+        ("brought back", "brought"),
+        ("node lost", "lost"),
+    ):
+        assert found[name]["failures"] == []
+        assert found[name]["disturbed"]
+        assert found[name]["finished"] == len(SPECS)
+        same_rows(SPECS, tmp_path / folder, tmp_path / "local")
+
+
+def test_a_cluster_that_is_not_there_is_one_clear_line(tmp_path, monkeypatch):
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    with pytest.raises(ValueError, match="cannot join a Ray cluster at 'auto'"):
+        Ray().run(SHORT, tmp_path, ignore, ignore)
+
+
+def test_no_server_is_started_that_others_could_reach(tmp_path):
+    pytest.importorskip("ray")
+    if {name for _, name in socket.if_nameindex()} == {"lo"}:
+        pytest.skip("there is nobody who could")
+    with pytest.raises(ValueError, match="would listen to the network"):
+        Ray("local").run(SHORT, tmp_path, ignore, ignore)
+
+
+def test_an_engine_that_is_not_installed_names_its_extra(monkeypatch):
+    monkeypatch.setattr(executors, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"pip install 'tapebench\[slurm\]'"):
+        Slurm().run(SHORT, Path(), ignore, ignore)
+
+
+def follow(executor, specs, out):
+    """Failures, and all that was heard on the way."""
+    out.mkdir(exist_ok=True)
+    events, changes = [], []
+    failures = executor.run(
+        specs, out, events.append, lambda run, state, reason: changes.append((run, state, reason))
+    )
+    return failures, events, changes
+
+
+@pytest.mark.slow
+def test_an_array_of_jobs_makes_the_same_rows(tmp_path):
+    pytest.importorskip("submitit")
+    bad = replace(SHORT[0], seed=9, options={"width": 16, "batch": -1})
+    executor = Slurm(jobs=2, cluster="local")
+    failures, events, changes = follow(executor, [*SHORT, bad], tmp_path / "slurm")
+    assert [failure.run for failure in failures] == [str(bad.id)]
+    assert "batch" in failures[0].reason
+    assert {run for run, state, _ in changes if state == "done"} == {str(s.id) for s in SHORT}
+    assert {event["run"] for event in events} == {str(spec.id) for spec in SHORT}
+    assert sweep.run_all(SHORT, tmp_path / "local") == []
+    same_rows(SHORT, tmp_path / "slurm", tmp_path / "local")
+    # Nothing is left to do, so nothing is made again.
+    marker = tmp_path / "slurm" / str(SHORT[0].id) / store.MARKER
+    before = marker.stat().st_mtime_ns
+    assert sweep.missing(SHORT, tmp_path / "slurm") == []
+    assert marker.stat().st_mtime_ns == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("accident", ["killed", "preempted"])
+def test_a_job_that_is_stopped_loses_nothing(tmp_path, accident):
+    pytest.importorskip("submitit")
+    heard = []
+
+    def report(event):
+        if not heard:
+            job = next((tmp_path / "slurm").glob("*/jobs/*_submitted.pkl")).name.split("_")[0]
+            # submitit's local jobs are named by the process that watches over them.
+            if accident == "killed":
+                lose([int(job), *children(int(job))])
+            else:
+                os.kill(children(int(job))[0], signal.SIGUSR2)
+        heard.append(event)
+
+    long = [SPECS[0], SHORT[1]]
+    assert Slurm(jobs=1, cluster="local").run(long, tmp_path, report, ignore) == []
+    # A preempted job is queued again; of a killed one the next array takes over.
+    assert len(list((tmp_path / "slurm").iterdir())) == (2 if accident == "killed" else 1)
+    assert sweep.run_all(long, tmp_path / "local") == []
+    same_rows(long, tmp_path, tmp_path / "local")
+
+
+@pytest.mark.slurm
+@pytest.mark.skipif(not shutil.which("sinfo"), reason="there is no Slurm: see tools/slurm.sh")
+def test_a_real_slurm_makes_the_same_rows_and_requeues(tmp_path):
+    if subprocess.run(["sinfo", "-h"], capture_output=True).returncode:
+        pytest.skip("Slurm is installed and not running: see tools/slurm.sh")
+    heard = []
+
+    def report(event):
+        if not heard:
+            array = next((tmp_path / "out" / "slurm").glob("*/jobs/*_submitted.pkl")).name
+            subprocess.run(["scontrol", "requeue", array.split("_")[0]], check=True)
+        heard.append((time.monotonic(), event))
+
+    (tmp_path / "out").mkdir()
+    executor = Slurm(jobs=1, minutes=20, memory_gb=1.0)
+    assert executor.run(SPECS, tmp_path / "out", report, ignore) == []
+    assert heard
+    assert sweep.run_all(SPECS, tmp_path / "local") == []
+    same_rows(SPECS, tmp_path / "out", tmp_path / "local")

@@ -28,10 +28,10 @@ from typing import Any
 
 from rich.console import Console
 
+from harness import UsageError, exit_code, log, machine, table, write_figures
 from tapebench import sweep
 from tapebench.executors import Executor, Local
 from tapebench.training import RunSpec
-from throughput import UsageError, exit_code, log, machine, table, write_figures
 
 RUNS = 8
 SPEC = RunSpec(

@@ -44,10 +44,12 @@ def test_the_loss_moves_the_network_alone_and_only_at_the_action_taken():
     network, target = plain_network(jax.random.key(0)), plain_network(jax.random.key(1))
     obs = np.ones((1, 9), np.float32)
     batch = replay.Batch(obs, np.array([2]), np.array([7.0]), 0.5 * obs, np.array([False]))
-    wanted = 7.0 + 0.95 * target(0.5 * obs)[0, network(0.5 * obs)[0].argmax()]
+    wanted = 7.0 + 0.9 * target(0.5 * obs)[0, network(0.5 * obs)[0].argmax()]
     error = float(network(obs)[0, 2] - wanted)
     assert abs(error) > 1.0
-    learn = jax.jit(jax.value_and_grad(partial(dqn.td_loss, dqn.Config()), argnums=(0, 1)))
+    learn = jax.jit(
+        jax.value_and_grad(partial(dqn.td_loss, dqn.Config(discount=0.9)), argnums=(0, 1))
+    )
     loss, (moved, still) = learn(network, target, batch)
     np.testing.assert_allclose(loss, abs(error) - 0.5, rtol=1e-5)
     np.testing.assert_array_equal(np.flatnonzero(moved.head.bias), [2])

@@ -129,6 +129,6 @@ def test_the_package_never_pickles():
 def test_the_benchmarks_run(tmp_path, script, options, holds):
     out = tmp_path / "figures.json"
     command = [sys.executable, str(ROOT / "benchmarks" / script), "--quick", *options]
-    subprocess.run([*command, "--json", str(out)], check=True, capture_output=True, timeout=600)
+    subprocess.run([*command, "--json", str(out)], check=True, capture_output=True, timeout=1200)
     figures = json.loads(out.read_text())
     assert all(figures[name] for name in holds)

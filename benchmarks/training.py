@@ -1,18 +1,28 @@
 """How fast the agents train, against Stable-Baselines3 and against what the machine can multiply.
 
-    python benchmarks/training.py [--json FILE] [--quick]
+    python benchmarks/training.py [--json FILE] [--quick] [--sweep]
 
 Everything is measured in one run, on one core with one thread. The contestants live in processes
 of their own, of which one computes at a time; they take turns over several rounds and the best
 round of each counts. Seconds are those that the processor spent on the contestant, so that
 whatever else runs on the core disturbs little; on a quiet machine they are those of the clock.
 
-Both sides learn from batches of 128, once in four environment steps, with
-the same layers; ours is Double DQN, which computes a quarter more, unless it says otherwise. The
-limit is the rate of products of 128 × 256 by 256 × 256 in one compiled loop.
+With DQN, both sides learn from batches of 128, once in four environment steps, with the same
+layers; ours is Double DQN, which computes a quarter more, unless it says otherwise. The limit is
+the rate of products of 128 × 256 by 256 × 256 in one compiled loop.
+
+With PPO, both sides have the environments, rollouts, epochs and minibatches that are our defaults.
+Policy and value share all layers but the last, in ours as in theirs, where separate ones are the
+default and slower. In recurrent PPO theirs has an LSTM where ours has a GRU of the same size. It
+can share layers only before that, so it has all three there, where ours has one there and two
+after; it sees neither the previous action nor the reward, and the value does not train the LSTM.
+Theirs steps our native `VecEnv`, torch checks no distributions, and its Adam is the fused one.
 
 Compiling is measured apart, in fresh processes: with an empty and then with a filled cache. The
 memory is that of such a process after training and an evaluation on all 256 rules.
+
+A mark that is missed is exit code 1, except in a quick run. `--sweep` also makes the runs of PPO on
+the track `full`, with all evaluations, as `tape train` does with two workers, and takes the time.
 """
 
 from __future__ import annotations
@@ -27,57 +37,74 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from rich.console import Console
+from rich.table import Table
 
 from harness import UsageError, Worker, exit_code, log, machine, table, write_figures
 
 BATCH, STEPS_PER_UPDATE, LENGTH = 128, 4, 32
 MATRIX, PRODUCTS = 256, 100
+MEMORY = 64
+WORKERS = 2
+PEERS = ("stable_baselines3", "sb3_contrib", "torch")
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """Something that trains: a name of `AGENTS`, `sb3` or `limit`, and how."""
+    """Something that trains: the name of an agent or `limit`, and how."""
 
     name: str
     width: int = 0
-    double: bool = True
+    double: bool = False
+    by_sb3: bool = False
+    """Whether it is the agent of Stable-Baselines3 or its contrib package instead of ours."""
 
     @property
     def label(self) -> str:
         if self.name == "limit":
             return "matrix products"
-        if self.name == "sb3":
-            return f"Stable-Baselines3 DQN, 2 × {self.width}"
-        kind = {"dqn": "Double DQN" if self.double else "DQN"}.get(self.name, self.name.upper())
-        return f"{kind}, 2 × {self.width}"
+        if self.name == "rppo":
+            if self.by_sb3:
+                return f"sb3-contrib RPPO, 3 × {self.width}, LSTM {MEMORY}"
+            return f"RPPO, {self.width}, GRU {MEMORY}, 2 × {self.width}"
+        kind = "Double DQN" if self.name == "dqn" and self.double else self.name.upper()
+        return f"{'Stable-Baselines3 ' if self.by_sb3 else ''}{kind}, 2 × {self.width}"
 
 
 LIMIT = Contestant("limit")
-DQN = {width: Contestant("dqn", width) for width in (256, 128)}
-SINGLE = {width: Contestant("dqn", width, double=False) for width in (256, 128)}
-SB3 = {width: Contestant("sb3", width) for width in (256, 128)}
-OTHERS = [Contestant(name, 256) for name in ("rad", "curl", "pearl")]
-CONTESTANTS = [LIMIT, *DQN.values(), *SINGLE.values(), *SB3.values()]
+DQN = {width: Contestant("dqn", width, double=True) for width in (256, 128)}
+SINGLE = {width: Contestant("dqn", width) for width in (256, 128)}
+SB3 = {width: Contestant("dqn", width, by_sb3=True) for width in (256, 128)}
+PPO, SB3_PPO = Contestant("ppo", 64), Contestant("ppo", 64, by_sb3=True)
+RPPO, SB3_RPPO = Contestant("rppo", 64), Contestant("rppo", 64, by_sb3=True)
+GRADIENT = [PPO, SB3_PPO, RPPO, SB3_RPPO]
+CONTESTANTS = [LIMIT, *DQN.values(), *SB3.values(), *GRADIENT]
+OTHERS = [
+    *SINGLE.values(),
+    *(Contestant(name, 256, double=True) for name in ("rad", "curl", "pearl")),
+]
+"""On which no mark rests; a quick run leaves them out."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A figure that the project promises."""
+    """A figure that the project promises, or one that stands beside those."""
 
     name: str
-    wanted: float
-    measured: float | None
+    wanted: float | None
+    measured: float
     is_most: bool = False
     """Whether `wanted` is the most that is allowed instead of the least."""
 
     @property
     def reached(self) -> bool | None:
-        if self.measured is None:
+        if self.wanted is None:
             return None
         return self.measured <= self.wanted if self.is_most else self.measured >= self.wanted
 
@@ -110,21 +137,29 @@ def prepare_limit() -> tuple[Callable[[], Any], float]:
     return lambda: jax.block_until_ready(compiled(x, w)), flops
 
 
+def agent_options(contestant: Contestant) -> dict[str, Any]:
+    """Options of our agent, where they are not its defaults."""
+    if contestant.name == "rppo":
+        sizes = {"encoder_width": contestant.width, "memory_size": MEMORY}
+        return {"network": "gru", "width": contestant.width, **sizes}
+    if contestant.name == "ppo":
+        return {"network": "mlp", "width": contestant.width}
+    return {
+        "width": contestant.width,
+        "double": contestant.double,
+        "dueling": False,
+        "batch": BATCH,
+        "steps_per_update": STEPS_PER_UPDATE,
+    }
+
+
 def prepare_agent(contestant: Contestant) -> tuple[Callable[[], Any], float]:
     """One chunk of training, past the warmup."""
     import jax
 
     from tapebench import agents, env, seeding
 
-    agent = agents.make(
-        contestant.name,
-        *env.make(length=LENGTH),
-        width=contestant.width,
-        double=contestant.double,
-        dueling=False,
-        batch=BATCH,
-        steps_per_update=STEPS_PER_UPDATE,
-    )
+    agent = agents.make(contestant.name, *env.make(length=LENGTH), **agent_options(contestant))
     state = agent.init(seeding.key(0, "benchmark"))
     for _ in range(2):
         state, _ = agent.train(state)
@@ -140,12 +175,10 @@ def prepare_agent(contestant: Contestant) -> tuple[Callable[[], Any], float]:
 
 def prepare_sb3(contestant: Contestant) -> tuple[Callable[[], Any], float]:
     """SB3 on its native vector environment of four, with the same work in each update."""
-    import torch
     from stable_baselines3 import DQN
 
     from tapebench.sb3 import TapeVecEnv
 
-    torch.set_num_threads(1)
     model = DQN(
         "MlpPolicy",
         TapeVecEnv(STEPS_PER_UPDATE, length=LENGTH),
@@ -170,15 +203,94 @@ def prepare_sb3(contestant: Contestant) -> tuple[Callable[[], Any], float]:
     return run, float(steps)
 
 
+def prepare_sb3_gradient(contestant: Contestant) -> tuple[Callable[[], Any], float]:
+    """PPO or RecurrentPPO, with the rounds of ours: as many steps, and as many updates on them."""
+    import torch
+    from sb3_contrib import RecurrentPPO
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.logger import Logger
+
+    from tapebench import agents
+    from tapebench.sb3 import TapeVecEnv
+
+    # SB3 leaves these checks on; they only take time.
+    torch.distributions.Distribution.set_default_validate_args(False)
+    ours = agents.configure(contestant.name, **agent_options(contestant))
+    is_recurrent = contestant.name == "rppo"
+    policy = shared_layers(contestant.width, ours.depth + is_recurrent)
+    if is_recurrent:
+        policy |= {"lstm_hidden_size": MEMORY, "shared_lstm": True, "enable_critic_lstm": False}
+    model = (RecurrentPPO if is_recurrent else PPO)(
+        "MlpLstmPolicy" if is_recurrent else "MlpPolicy",
+        TapeVecEnv(ours.num_envs, length=LENGTH),
+        learning_rate=ours.learning_rate,
+        n_steps=ours.rollout,
+        batch_size=ours.round // ours.minibatches,
+        n_epochs=ours.epochs,
+        gamma=ours.discount,
+        gae_lambda=ours.trace,
+        clip_range=ours.clip,
+        ent_coef=ours.entropy_weight,
+        vf_coef=ours.value_weight / 2,
+        max_grad_norm=ours.gradient_norm,
+        policy_kwargs=policy,
+        device="cpu",
+        seed=0,
+    )
+    model.set_logger(Logger(None, []))
+
+    def run() -> None:
+        model.learn(ours.chunk, log_interval=10**9, reset_num_timesteps=False)
+
+    run()
+    before = model.num_timesteps
+    run()
+    assert model.num_timesteps == before + ours.chunk
+    return run, float(ours.chunk)
+
+
+def shared_layers(width: int, depth: int) -> dict[str, Any]:
+    """Options of an SB3 policy: these layers for policy and value together, then their last."""
+    import torch
+    from gymnasium import spaces
+    from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+
+    class Layers(BaseFeaturesExtractor):
+        def __init__(self, space: spaces.Box) -> None:
+            super().__init__(space, width)
+            layers: list[torch.nn.Module] = []
+            for before in [space.shape[0], *[width] * (depth - 1)]:
+                layers += [torch.nn.Linear(before, width), torch.nn.ReLU()]
+            self.layers = torch.nn.Sequential(*layers)
+
+        def forward(self, obs: torch.Tensor) -> torch.Tensor:
+            return self.layers(obs)
+
+    return {
+        "net_arch": [],
+        "features_extractor_class": Layers,
+        "optimizer_kwargs": {"eps": 1e-5, "fused": True},
+    }
+
+
+def prepare(contestant: Contestant) -> tuple[Callable[[], Any], float]:
+    """What is to be timed, and how much of the work one call of it does."""
+    if contestant == LIMIT:
+        return prepare_limit()
+    if not contestant.by_sb3:
+        return prepare_agent(contestant)
+    import torch
+
+    torch.set_num_threads(1)
+    return (prepare_sb3 if contestant.name == "dqn" else prepare_sb3_gradient)(contestant)
+
+
 def serve(contestant: Contestant, seconds: float) -> None:
     """Answer each line of input with the best rate of the calls that fit into `seconds`."""
     # Whatever a library prints must not be taken for an answer.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    if contestant == LIMIT:
-        run, work = prepare_limit()
-    else:
-        run, work = (prepare_sb3 if contestant.name == "sb3" else prepare_agent)(contestant)
+    run, work = prepare(contestant)
     for _ in sys.stdin:
         best, end = float("inf"), time.perf_counter() + seconds
         while best == float("inf") or time.perf_counter() < end:
@@ -260,10 +372,55 @@ def start_ups(contestant: Contestant) -> dict[str, dict[str, float]]:
     return found
 
 
+def time_sweep(track: str) -> dict[str, Any]:
+    """The runs of PPO on a track, from nothing, as `tape train` makes them: seconds of the clock.
+
+    Starting the workers and compiling count, with an empty cache.
+    """
+    from tapebench import sweep
+    from tapebench.cli.train import Train, runs_shown
+
+    specs = Train(agent="ppo", track=track).specs()
+    cores = min(WORKERS, len(os.sched_getaffinity(0)))
+    log(f"{len(specs)} runs of {specs[0].steps:,} steps on {cores} cores")
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        mock.patch.dict(os.environ, XDG_CACHE_HOME=f"{directory}/cache"),
+        runs_shown(len(specs), 0) as report,
+    ):
+        began = time.perf_counter()
+        failures = sweep.run_all(specs, Path(directory, "runs"), workers=WORKERS, report=report)
+        seconds = time.perf_counter() - began
+    if failures:
+        raise RuntimeError(f"{failures[0].run}: {failures[0].reason}")
+    return {
+        "track": track,
+        "seeds": len(specs),
+        "steps": specs[0].steps,
+        "evaluations": specs[0].steps // specs[0].evaluate_every,
+        "rules": len(specs[0].exam.rules),
+        "episodes": specs[0].episodes,
+        "cores": cores,
+        "seconds": seconds,
+    }
+
+
 def share_of_limit(contestant: Contestant, rate: float, limit: float) -> float:
     """Which part of the machine's products an agent's own products make up."""
     flops = flops_per_update(contestant.width, contestant.double)
     return rate / STEPS_PER_UPDATE * flops / limit
+
+
+def terms(contestant: Contestant) -> str:
+    """On what a policy-gradient agent and its rival both train."""
+    from tapebench import agents
+
+    ours = agents.configure(contestant.name, **agent_options(contestant))
+    return (
+        f"{contestant.name}: {ours.num_envs} environments × {ours.rollout} steps, {ours.epochs} "
+        f"epochs × {ours.minibatches} minibatches, all layers but the last shared by policy and "
+        "value, on both sides."
+    )
 
 
 def find_marks(best: dict[Contestant, float], memory: float) -> list[Mark]:
@@ -272,8 +429,24 @@ def find_marks(best: dict[Contestant, float], memory: float) -> list[Mark]:
         Mark("Double DQN 2 × 256 / SB3 DQN", 2.8, best[DQN[256]] / best[SB3[256]]),
         Mark("Double DQN 2 × 128 / SB3 DQN", 6.0, best[DQN[128]] / best[SB3[128]]),
         Mark("Double DQN 2 × 256, share of the limit", 0.6, share),
+        Mark("PPO 2 × 64 / SB3 PPO", 4.5, best[PPO] / best[SB3_PPO]),
+        Mark("RPPO / sb3-contrib RecurrentPPO", None, best[RPPO] / best[SB3_RPPO]),
         Mark("memory of a worker, GiB", 1.5, memory, is_most=True),
     ]
+
+
+def sweep_table(swept: dict[str, Any]) -> Table:
+    """How long the sweep took."""
+    exam = f"{swept['rules']} rules × {swept['episodes']} episodes"
+    minutes, seconds = divmod(round(swept["seconds"]), 60)
+    row = [
+        f"{swept['seeds']} seeds × {swept['steps']:,} steps",
+        f"{swept['evaluations']} × {exam}",
+        f"{minutes} min {seconds:02d} s",
+        f"{swept['seeds'] * swept['steps'] / swept['seconds']:,.0f}",
+    ]
+    title = f"Sweep of PPO, track {swept['track']}, {swept['cores']} cores, wall time"
+    return table(title, ("runs", "evaluations of each", "time", "steps/s"), [row])
 
 
 def run(options: argparse.Namespace) -> None:
@@ -289,7 +462,7 @@ def run(options: argparse.Namespace) -> None:
     rows = []
     for contestant in contestants[1:]:
         share = ""
-        if contestant.name == "dqn":
+        if contestant.name == "dqn" and not contestant.by_sb3:
             share = f"{share_of_limit(contestant, best[contestant], best[LIMIT]):.0%}"
         middle = sorted(rates[contestant])[len(rates[contestant]) // 2]
         rows.append([contestant.label, f"{best[contestant]:,.0f}", f"{middle:,.0f}", share])
@@ -297,25 +470,30 @@ def run(options: argparse.Namespace) -> None:
     limit = f"{best[LIMIT] / 1e9:.1f} GFLOP/s"
     title = f"Training, one core, one thread; limit {limit}"
     console.print(table(title, ("agent", "steps/s", "median", "share of limit"), rows))
+    for contestant in (PPO, RPPO):
+        console.print(terms(contestant))
     lines = [
         [name, f"{found['compile_seconds']:.1f}", f"{found['memory_gib']:.2f}"]
         for name, found in fresh.items()
     ]
     title = f"Getting going: {DQN[256].label}"
     console.print(table(title, ("fresh worker", "compile s", "memory GiB"), lines))
-    words = {None: "not measured", True: "yes", False: "no"}
+    words = {None: "", True: "yes", False: "no"}
     verdicts = [
         [
             mark.name,
             f"{mark.measured:.2f}",
-            f"{'at most ' if mark.is_most else ''}{mark.wanted:g}",
+            "" if mark.wanted is None else f"{'at most ' if mark.is_most else ''}{mark.wanted:g}",
             words[mark.reached],
         ]
         for mark in marks
     ]
     console.print(table("Marks", ("mark", "measured", "wanted", "reached"), verdicts))
+    swept = time_sweep("smoke" if options.quick else "full") if options.sweep else None
+    if swept:
+        console.print(sweep_table(swept))
     document = {
-        "machine": machine(),
+        "machine": machine() | {name: metadata.version(name) for name in PEERS},
         "rounds": rounds,
         "limit_flops": best[LIMIT],
         "results": [
@@ -324,14 +502,21 @@ def run(options: argparse.Namespace) -> None:
         ],
         "fresh_worker": fresh,
         "marks": [asdict(mark) | {"reached": mark.reached} for mark in marks],
+        "sweep": swept,
     }
     write_figures(document, options.json)
+    missed = [mark.name for mark in marks if mark.reached is False]
+    if missed and not options.quick:
+        raise RuntimeError(f"missed: {'; '.join(missed)}")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
     parser.add_argument("--json", metavar="FILE", help="write every figure to FILE; - is stdout")
     parser.add_argument("--quick", action="store_true", help="a short run that only shows it works")
+    parser.add_argument(
+        "--sweep", action="store_true", help="also time all runs of PPO on a track: minutes"
+    )
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=1.0, help=argparse.SUPPRESS)
     parser.add_argument("--start-up", action="store_true", help=argparse.SUPPRESS)

@@ -17,14 +17,15 @@ this episode. Elementary laws look at three cells: that the outer two do not mat
 single transition tells nearly everything, is what training has to find out.
 
 The policy takes what is likelier for each neighbourhood as the law and searches with it from both
-ends (`tapebench.references.search`). How far a plan is to be trusted, the model says itself: the
-probability that all goes as foreseen up to a step is the product, over the different
-neighbourhoods met until there, of the probability of what they should become. Then:
+ends (`tapebench.references.search`). A plan is kept while the tape does what it foresaw. When the
+model is to be used, the model says itself:
 
-- a plan is played as deep as this is at least `trust`, and while the tape does what it foresaw;
-- where not even one step is that sure, and before there is any evidence, the flip is made from
-  which the model expects to learn most: with what is seen then, Σ_x a / m(x) is smallest;
-- where there is nothing to learn and no plan, a one is flipped.
+- the probability that a step goes as foreseen is the product, over the different neighbourhoods
+  met, of the probability of what they should become. Where it is below `trust`, the flip may be
+  one to learn from instead: it should tell about more neighbourhoods, Σ_x a / m(x) before less
+  after, by a margin, since a plan that may fail teaches as well;
+- a law that does not say of a share `fit` of the neighbourhoods seen what they became is not
+  planned with at all. Then, and where no way is found, a one is flipped.
 
 Notes:
 
@@ -36,17 +37,18 @@ Notes:
    law these are one piece of evidence, not many;
 4. n are counts n' with n = n' c / (c + Σ n'), c = `saturation`, so that long episodes look no
    different from the short pieces that were learnt from;
-5. what is less sure than `trust` is planned with as if it became zero. That is optimistic, as the
-   goal is the zero tape: either it is so, or the plan meets it and something is learnt;
+5. what is hardly likelier to become one than zero is planned with as if it became zero. That is
+   optimistic, as the goal is mostly zeros: it is so, or the plan meets it and something is learnt;
 6. nothing says that the law has three cells. If the law found depends on the inner three alone,
    search is quick; with a wider one it works too, but fewer ways are tried;
 7. counts are kept from one episode to the next as long as the memory goes on, which is right
    where the rule stays the same. The goal is the zero tape unless it is observed. The horizon is
    read from how far the observed t/H moves in a step;
-8. tapes longer than 32 cells are planned for by a beam alone, without search from the goal.
+8. search takes tapes of up to 32 cells. On longer ones the model infers, but nothing is planned.
 
 `learn=False` is an untrained copy, `network=table` a model that has nothing to learn: every
-neighbourhood is its own. `trust=0` plays every plan to its end and never asks.
+neighbourhood is its own. `trust=0` with `fit=0` is without control: plans are always made and
+played, and no flip is made to learn.
 """
 
 from __future__ import annotations
@@ -76,6 +78,7 @@ from tapebench.agents.api import (
 from tapebench.agents.replay import Replay
 from tapebench.policy import Policy, blind
 from tapebench.references import search
+from tapebench.references.ball import MAX_LENGTH
 
 if TYPE_CHECKING:
     from tapebench import env as envs
@@ -92,8 +95,12 @@ _BITS = 2.0 * (np.arange(CODES)[:, None] >> np.arange(2 * RADIUS, -1, -1) & 1) -
 _TABLE_WEIGHT = 1e4
 """Prior counts that an observation outweighs in a model that has nothing to learn."""
 
-_WORTH_ASKING = 0.5
-"""Neighbourhoods that a flip has to tell about at least, lest it be wasted."""
+_LIKELY = 0.6
+"""Probability of a one from which it is planned with."""
+
+_MARGIN = 4.0
+"""Of how many neighbourhoods more a flip has to tell than a planned one, or than one that brings
+the tape nearer to the goal by itself."""
 
 _ROWS = 256
 """Episodes whose flips are all looked at together: what bounds memory."""
@@ -119,8 +126,12 @@ class Config:
     """Transitions that are looked back on in training."""
     saturation: float = 8.0
     """What the counts of one neighbourhood cannot exceed together."""
-    trust: float = 0.8
-    """How probable it must be that a plan goes as foreseen. 0 trusts always."""
+    trust: float = 0.5
+    """Probability that the next tape is as foreseen, below which a flip may be made to learn."""
+    fit: float = 0.8
+    """Share of the neighbourhoods seen that a law must explain to be planned with."""
+    asks: int = 4
+    """Flips in an episode that may be made to learn."""
     plan_depth: int = 64
     """Steps that a plan may have."""
     beam: int = 256
@@ -137,11 +148,12 @@ class Config:
 
     def __post_init__(self) -> None:
         one_of("network", self.network, self.networks)
-        for name in ("width", "features", "batch", "steps_per_update", "context", "plan_depth"):
+        for name in ("width", "features", "batch", "steps_per_update", "context", "asks"):
             check_count(self, name)
-        for name in ("beam", "replay_size", "num_envs", "chunk"):
+        for name in ("plan_depth", "beam", "replay_size", "num_envs", "chunk"):
             check_count(self, name)
-        check_share(self, "trust")
+        for name in ("trust", "fit"):
+            check_share(self, name)
         for name in ("learning_rate", "saturation"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
@@ -380,6 +392,8 @@ class Memory(NamedTuple):
     """int `[B]`: H, 0 while unknown."""
     plan: np.ndarray
     """int `[B, plan_depth]`: the cells to flip from now on; -1 where the plan, or trust, ends."""
+    asked: np.ndarray
+    """int `[B]`: flips of this episode made to learn."""
     failed: np.ndarray
     """int64 `[B]`: the law with which search last found no way in this episode; -1 for none."""
 
@@ -388,17 +402,14 @@ class Belief(NamedTuple):
     """The model of the law in each of B episodes, `[B, 32]`."""
 
     chance: np.ndarray
-    """Probability that a neighbourhood becomes what it is taken to become, or would if it were
-    not too unsure to be taken so."""
+    """Probability that a neighbourhood becomes what it is taken to become."""
     ones: np.ndarray
     """bool: what it is taken to become."""
     mass: np.ndarray
     """m_0 + m_1."""
 
 
-def begin(
-    config: Config, length: int, likeness: np.ndarray, prior: np.ndarray, num: int
-) -> Memory:
+def begin(config: Config, length: int, likeness: np.ndarray, prior: np.ndarray, num: int) -> Memory:
     """The memory of episodes that have not begun."""
     return Memory(
         likeness=likeness,
@@ -410,6 +421,7 @@ def begin(
         time=np.full(num, 2.0, np.float32),
         horizon=np.zeros(num, int),
         plan=np.full((num, config.plan_depth), -1),
+        asked=np.zeros(num, int),
         failed=np.full(num, -1),
     )
 
@@ -427,28 +439,46 @@ def _act(
     cells, goal = memory.cells, obs[:, length + 1 :].astype(np.uint8)
     if not goal.shape[1]:
         goal = np.zeros_like(cells)
-    belief = believe(config, memory)
+    belief = believe(memory, config.saturation)
     running = (cells != goal).any(axis=1) & (memory.time < 1)
-    idle = np.flatnonzero(running & (memory.plan[:, 0] < 0))
-    asked = np.full(len(cells), -1)
-    plan, failed = memory.plan.copy(), memory.failed.copy()
-    for rows in (idle[start : start + _ROWS] for start in range(0, len(idle), _ROWS)):
-        could = rows
-        if config.trust:
-            present = look_ahead(cells[rows])
-            telling, gain = most_telling(memory, belief, rows, present, config.saturation)
-            asked[rows] = np.where(gain >= _WORTH_ASKING, telling, -1)
-            sure = np.log(belief.chance[rows])[:, None] * present
-            could = rows[sure.sum(axis=-1).max(axis=1) >= np.log(config.trust)]
-        plan[could], failed[could] = make_plans(config, memory, belief, could, goal, failed, rng)
-    action = np.where(asked >= 0, asked, search.flip_ones(cells, rng))
-    action = np.where(plan[:, 0] >= 0, plan[:, 0], action)
+    trusted = running & (explained(memory, belief) >= config.fit)
+    plan = np.where(trusted[:, None], memory.plan, -1)
+    idle = np.flatnonzero(trusted & (plan[:, 0] < 0) & (memory.counts.any(axis=(1, 2))))
+    failed = memory.failed.copy()
+    plan[idle], failed[idle] = make_plans(config, memory, belief, idle, goal, rng)
+    action = np.where(plan[:, 0] >= 0, plan[:, 0], search.flip_ones(cells ^ goal, rng))
+
+    is_doubtful = foresight(belief, flip(cells, action)) < config.trust
+    doubtful = np.flatnonzero(trusted & is_doubtful & (memory.asked < config.asks))
+    for rows in (doubtful[start : start + _ROWS] for start in range(0, len(doubtful), _ROWS)):
+        worth = information(memory, belief, rows, config.saturation)
+        worth += _MARGIN * (cells[rows] != goal[rows])
+        worth[np.arange(len(rows)), action[rows]] += _MARGIN * (plan[rows, 0] >= 0)
+        best = worth.argmax(axis=1)
+        plan[rows[best != action[rows]]] = -1
+        action[rows] = best
+    asked = memory.asked.copy()
+    asked[doubtful] += 1
     return memory._replace(
         cell=action,
         foreseen=follow(belief.ones, flip(cells, action)),
         plan=np.concatenate([plan[:, 1:], np.full_like(plan[:, :1], -1)], axis=1),
         failed=failed,
+        asked=asked,
     ), action
+
+
+def explained(memory: Memory, belief: Belief) -> np.ndarray:
+    """Of how many of the neighbourhoods seen the law taken says what they became: `[B]`."""
+    total = memory.counts.sum(axis=-1)
+    right = np.where(belief.ones, memory.counts[..., 1], memory.counts[..., 0])
+    share = (right / np.maximum(total, 1)).sum(axis=1)
+    return np.where(total.any(axis=1), share / np.maximum((total > 0).sum(axis=1), 1), 1.0)
+
+
+def foresight(belief: Belief, flipped: np.ndarray) -> np.ndarray:
+    """Probability that the next tapes are as foreseen: `[B]`."""
+    return np.exp((np.log(belief.chance) * presence(flipped)).sum(axis=1))
 
 
 def remember(memory: Memory, obs: np.ndarray, length: int) -> Memory:
@@ -459,7 +489,8 @@ def remember(memory: Memory, obs: np.ndarray, length: int) -> Memory:
     """
     cells, time = obs[:, :length].astype(np.uint8), obs[:, length].astype(np.float32)
     happened = time > memory.time
-    case = 2 * codes(flip(memory.cells, memory.cell)) + cells + 2 * CODES * np.arange(len(obs))[:, None]
+    case = 2 * codes(flip(memory.cells, memory.cell)) + cells
+    case = case + 2 * CODES * np.arange(len(obs))[:, None]
     seen = np.bincount(case[happened].ravel(), minlength=len(obs) * 2 * CODES)
     passed = np.where(happened, time - memory.time, 1.0)
     stays = happened & (memory.foreseen == cells).all(axis=1)
@@ -469,17 +500,18 @@ def remember(memory: Memory, obs: np.ndarray, length: int) -> Memory:
         time=time,
         horizon=np.where(happened, np.rint(1.0 / passed).astype(int), memory.horizon),
         plan=np.where(stays[:, None], memory.plan, -1),
+        asked=np.where(time == 0, 0, memory.asked),
         failed=np.where(time == 0, -1, memory.failed),
     )
 
 
-def believe(config: Config, memory: Memory) -> Belief:
+def believe(memory: Memory, saturation: float) -> Belief:
     """What the counts say about the law."""
-    mass = masses(memory.likeness, memory.prior, memory.counts, config.saturation)
+    mass = masses(memory.likeness, memory.prior, memory.counts, saturation)
     total = mass.sum(axis=-1)
     one = mass[..., 1] / total
-    chance = np.maximum(one, 1.0 - one)
-    return Belief(chance, (one > 0.5) & (chance >= config.trust), total)
+    ones = one > _LIKELY
+    return Belief(np.where(ones, one, 1.0 - one), ones, total)
 
 
 def flip(cells: np.ndarray, cell: np.ndarray) -> np.ndarray:
@@ -492,13 +524,6 @@ def follow(ones: np.ndarray, cells: np.ndarray) -> np.ndarray:
     return np.take_along_axis(ones, codes(cells), axis=1).astype(np.uint8)
 
 
-def look_ahead(cells: np.ndarray) -> np.ndarray:
-    """Which neighbourhoods there are after each flip: `[B, L]` -> bool `[B, L, 32]`."""
-    num, length = cells.shape
-    flipped = cells[:, None] ^ np.eye(length, dtype=np.uint8)
-    return presence(flipped)
-
-
 def presence(cells: np.ndarray) -> np.ndarray:
     """Which neighbourhoods there are in tapes: `[..., L]` -> bool `[..., 32]`."""
     found = codes(cells).reshape(-1, cells.shape[-1])
@@ -508,16 +533,14 @@ def presence(cells: np.ndarray) -> np.ndarray:
     return there.reshape(*cells.shape[:-1], CODES)
 
 
-def most_telling(
-    memory: Memory, belief: Belief, rows: np.ndarray, present: np.ndarray, saturation: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """The flip to learn most from, and of how many neighbourhoods it should tell: `[B]` each."""
-    prior = memory.prior.sum()
-    mass = belief.mass[rows]
+def information(memory: Memory, belief: Belief, rows: np.ndarray, saturation: float) -> np.ndarray:
+    """Of how many neighbourhoods each flip should tell in these rows: `[B, L]`."""
+    cells = memory.cells[rows]
+    present = presence(cells[:, None] ^ np.eye(cells.shape[1], dtype=np.uint8))
+    prior, mass = memory.prior.sum(), belief.mass[rows]
     one_each = saturation / (saturation + 1.0) * memory.likeness
     after = mass[:, None] + present.astype(np.float32) @ one_each.T
-    left = (prior / after).sum(axis=-1)
-    return left.argmin(axis=1), (prior / mass).sum(axis=-1) - left.min(axis=1)
+    return (prior / mass).sum(axis=-1)[:, None] - (prior / after).sum(axis=-1)
 
 
 def make_plans(
@@ -526,10 +549,9 @@ def make_plans(
     belief: Belief,
     rows: np.ndarray,
     goal: np.ndarray,
-    failed: np.ndarray,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Plans `[B, plan_depth]` as deep as they are to be trusted, and with what law none was found.
+    """Plans `[B, plan_depth]` for these rows, and with what law none was found.
 
     Rows whose law is the one that had failed are not searched again.
     """
@@ -539,12 +561,10 @@ def make_plans(
     budget = np.minimum(left, config.plan_depth)
     law = (belief.ones[rows].astype(np.int64) << np.arange(CODES)).sum(axis=1)
     plan = np.full((len(rows), config.plan_depth), -1)
-    unknown = np.flatnonzero(law != failed[rows])
-    if length > search.MAX_LENGTH:
-        unknown = unknown[:0]
+    lost = memory.failed[rows]
+    unknown = np.flatnonzero(law != lost) if length <= MAX_LENGTH else np.array([], int)
     tapes, goals = dynamics.pack(memory.cells[rows])[:, 0], dynamics.pack(goal[rows])[:, 0]
-    lost = failed[rows]
-    for number, target in {(int(law[i]), int(goals[i])): None for i in unknown}:
+    for number, target in sorted({(int(law[i]), int(goals[i])) for i in unknown}):
         group = unknown[(law[unknown] == number) & (goals[unknown] == target)]
         rule, radius = narrow(number)
         ways = search.find_ways(
@@ -563,28 +583,7 @@ def make_plans(
                 lost[row] = number
             else:
                 plan[row, : len(way)] = way
-    if config.trust:
-        depth = trusted_depth(config.trust, belief, rows, memory.cells[rows], plan)
-        plan[np.arange(config.plan_depth) >= depth[:, None]] = -1
     return plan, lost
-
-
-def trusted_depth(
-    trust: float, belief: Belief, rows: np.ndarray, cells: np.ndarray, plan: np.ndarray
-) -> np.ndarray:
-    """Steps `[B]` of a plan up to which all goes as foreseen with probability `trust`."""
-    met = np.zeros((len(rows), CODES), bool)
-    depth, trusted = np.zeros(len(rows), int), np.ones(len(rows), bool)
-    log_chance = np.log(belief.chance[rows])
-    for cell in plan.T:
-        flipped = flip(cells, cell)
-        met |= presence(flipped)
-        trusted &= (cell >= 0) & ((log_chance * met).sum(axis=1) >= np.log(trust))
-        if not trusted.any():
-            break
-        depth += trusted
-        cells = follow(belief.ones[rows], flipped)
-    return depth
 
 
 def narrow(law: int) -> tuple[int, int]:

@@ -70,9 +70,7 @@ class Ball:
         """The way through the ball from one of its tapes to the goal, cell by cell."""
         cells = []
         while left := int(self.look_up(np.array([tape], np.uint32))[0]):
-            after = successors(
-                np.array([tape], np.uint32), self.rule, self.length, self.radius
-            )[0]
+            after = successors(np.array([tape], np.uint32), self.rule, self.length, self.radius)[0]
             cell = int(np.flatnonzero(self.look_up(after) == left - 1)[0])
             cells.append(cell)
             tape = int(after[cell])
@@ -189,9 +187,7 @@ def ball(rule: int, length: int, goal: int = 0, limit: int = LARGE, radius: int 
         room = limit - len(known)
         if room <= 0 or (is_thinned and number > LAYERS):
             break
-        before, are_all = predecessors(
-            thin(layer, room), rule, length, 2 * limit, rng, radius
-        )
+        before, are_all = predecessors(thin(layer, room), rule, length, 2 * limit, rng, radius)
         is_thinned |= not are_all
         reached = (thin(before, limit // 2)[:, None] ^ every_cell).ravel()
         reached = np.unique(reached[is_live(reached)])

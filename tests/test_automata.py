@@ -105,6 +105,21 @@ def test_search_with_a_wide_law_finds_real_ways():
         assert tape == 0
 
 
+@pytest.mark.parametrize("length", [10, 40])
+def test_a_beam_without_a_ball_finds_real_ways_on_tapes_of_any_length(length):
+    rng = np.random.default_rng(0)
+    cells = rng.integers(2, size=(3, length))
+    goal = dynamics.to_words(0, length)
+    for rule in (0, 4, 204):
+        tapes = dynamics.pack(cells)
+        ways = automata.search.find_far_ways(tapes, [length] * 3, rule, length, goal, rng, 16)
+        for tape, way in zip(tapes, ways, strict=True):
+            for cell in way:
+                tape = dynamics.step(tape[None], np.array([cell]), np.array([rule]), length)[0]
+            assert not tape.any()
+    assert [len(way) for way in ways] == cells.sum(axis=1).tolist()
+
+
 # The model.
 
 

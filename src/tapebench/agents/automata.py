@@ -44,7 +44,8 @@ Notes:
 7. counts are kept from one episode to the next as long as the memory goes on, which is right
    where the rule stays the same. The goal is the zero tape unless it is observed. The horizon is
    read from how far the observed t/H moves in a step;
-8. search takes tapes of up to 32 cells. On longer ones the model infers, but nothing is planned.
+8. search from the goal takes tapes of up to 32 cells. On longer ones there is a beam alone, of a
+   quarter of the width, and for laws of three cells only.
 
 `learn=False` is an untrained copy, `network=table` a model that has nothing to learn: every
 neighbourhood is its own. `trust=0` with `fit=0` is without control: plans are always made and
@@ -562,28 +563,40 @@ def make_plans(
     law = (belief.ones[rows].astype(np.int64) << np.arange(CODES)).sum(axis=1)
     plan = np.full((len(rows), config.plan_depth), -1)
     lost = memory.failed[rows]
-    unknown = np.flatnonzero(law != lost) if length <= MAX_LENGTH else np.array([], int)
-    tapes, goals = dynamics.pack(memory.cells[rows])[:, 0], dynamics.pack(goal[rows])[:, 0]
-    for number, target in sorted({(int(law[i]), int(goals[i])) for i in unknown}):
-        group = unknown[(law[unknown] == number) & (goals[unknown] == target)]
-        rule, radius = narrow(number)
-        ways = search.find_ways(
-            tapes[group],
-            budget[group].tolist(),
-            rule,
-            length,
-            target,
-            rng,
-            config.beam,
-            radius,
-            search.PASSES if radius == 1 else search.PASSES[:3],
-        )
+    unknown = np.flatnonzero(law != lost)
+    tapes, goals = dynamics.pack(memory.cells[rows]), dynamics.pack(goal[rows])
+    for number, *target in sorted({(int(law[i]), *goals[i].tolist()) for i in unknown}):
+        group = unknown[(law[unknown] == number) & (goals[unknown] == target).all(axis=1)]
+        ways = find_ways(config, tapes[group], budget[group].tolist(), number, length, target, rng)
         for row, way in zip(group, ways, strict=True):
             if way is None:
                 lost[row] = number
             else:
                 plan[row, : len(way)] = way
     return plan, lost
+
+
+def find_ways(
+    config: Config,
+    tapes: np.ndarray,
+    budget: list[int],
+    law: int,
+    length: int,
+    goal: list[int],
+    rng: np.random.Generator,
+) -> list[list[int] | None]:
+    """For each tape `[N, W]` a way to the goal under a law of five cells, where one is found."""
+    rule, radius = narrow(law)
+    if length <= MAX_LENGTH:
+        passes = search.PASSES if radius == 1 else search.PASSES[:3]
+        start = tapes[:, 0]
+        return search.find_ways(
+            start, budget, rule, length, goal[0], rng, config.beam, radius, passes
+        )
+    if radius > 1:
+        return [None] * len(tapes)
+    target, width = np.array(goal, np.uint32), max(config.beam // 4, 1)
+    return search.find_far_ways(tapes, budget, rule, length, target, rng, width)
 
 
 def narrow(law: int) -> tuple[int, int]:

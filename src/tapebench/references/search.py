@@ -105,6 +105,60 @@ def find_ways(
     return ways
 
 
+def find_far_ways(
+    tapes: np.ndarray,
+    budget: Sequence[int],
+    rule: int,
+    length: int,
+    goal: np.ndarray,
+    rng: np.random.Generator,
+    width: int = WIDTH,
+    passes: Sequence[Pass] = PASSES[:3],
+) -> list[list[int] | None]:
+    """`find_ways` for tapes `[N, W]` and a goal `[W]` of any length: beams without a ball."""
+    ways: list[list[int] | None] = [None] * len(tapes)
+    for attempt in passes:
+        for row, way in enumerate(ways):
+            if way is None:
+                ways[row] = _far_way(
+                    tapes[row], budget[row], rule, length, goal, attempt, width, rng
+                )
+    return ways
+
+
+def _far_way(
+    tape: np.ndarray,
+    budget: int,
+    rule: int,
+    length: int,
+    goal: np.ndarray,
+    attempt: Pass,
+    width: int,
+    rng: np.random.Generator,
+) -> list[int] | None:
+    """One attempt at one tape `[W]`: forwards until the goal itself is met."""
+    law, every_cell = dynamics.law(np.array([rule])), np.arange(length)[None]
+    beam = tape[None]
+    history: list[tuple[np.ndarray, np.ndarray]] = []
+    for depth in range(1, budget + 1):
+        flipped = dynamics.flip(beam[:, None], every_cell)
+        after = dynamics.evolve_by(flipped, law, length).reshape(-1, len(tape))
+        is_home = (after == goal).all(axis=-1)
+        if is_home.any():
+            return _trace_back(history, 0, int(is_home.argmax()), length)
+        wrong = np.zeros(len(after), np.int32)
+        if attempt.foresight is not None:
+            left_alone = after
+            for _ in range(attempt.foresight(depth)):
+                left_alone = dynamics.evolve_by(left_alone, law, length)
+            wrong = dynamics.hamming(left_alone, goal)
+        # Tapes are told apart by a hash, and from 127 wrong cells on no more are counted.
+        chosen = _choose(seeding.hash32(*after.T)[None], wrong[None].clip(max=127), width, rng)[0]
+        history.append((chosen[None] // length, chosen[None] % length))
+        beam = after[chosen]
+    return None
+
+
 def _beam_pass(
     tapes: np.ndarray,
     budget: Sequence[int],

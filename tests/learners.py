@@ -47,14 +47,27 @@ _POLICIES_IN_PROBES = _POLICIES | {
     "discount": 0.9,
     "trace": 0.8,
 }
+_MODELS = {
+    "width": 16,
+    "features": 4,
+    "batch": 32,
+    "steps_per_update": 2,
+    "context": 4,
+    "replay_size": 400,
+    "num_envs": 8,
+    "chunk": 80,
+    "beam": 32,
+}
 VALUE_BASED = tuple(name for name in agents.NAMES if issubclass(agents.load(name)[0], dqn.Config))
 
 SMALL = {name: _VALUES if name in VALUE_BASED else _POLICIES for name in agents.NAMES}
+SMALL["automata"] = _MODELS
 """Options of every agent for short tapes: few weights, short chunks."""
 
 PROBE = {
     name: _VALUES | {"epsilon_end": 1.0} if name in VALUE_BASED else _POLICIES_IN_PROBES
     for name in agents.NAMES
+    if name != "automata"
 }
 """Options for environments of known values; value-based agents play at random there."""
 

@@ -79,6 +79,10 @@ def test_listing_the_agents_imports_no_jax():
         ("rppo", {"minibatches": 25}, "must divide num_envs, 40, not 25"),
         ("rppo", {"network": "cell"}, "did you mean 'cells'"),
         ("rppo", {"memory_size": 0}, "memory_size must be a positive integer"),
+        ("automata", {"trust": 1.5}, "trust must be from 0 to 1, not 1.5"),
+        ("automata", {"network": "tabel"}, "did you mean 'table'"),
+        ("automata", {"learn": 1}, "learn must be true or false, not 1"),
+        ("automata", {"num_envs": 6}, "multiple of steps_per_update, 4, not 6"),
         ("rppo", {"reset_memory": 1}, "reset_memory must be true or false, not 1"),
     ],
 )
@@ -125,7 +129,7 @@ def test_twenty_seeds_give_twenty_different_runs(name):
         assert len({fingerprint(state.replay.action) for state in states}) == 20
 
 
-@every("dqn", "ppo", "ppo-dr", "rppo")
+@every("dqn", "ppo", "ppo-dr", "rppo", "automata")
 def test_the_same_seed_gives_the_same_bytes(name):
     agent, _ = small_agent(name)
     again, _ = small_agent(name)
@@ -148,7 +152,7 @@ def test_two_halves_make_a_whole(name):
     assert fingerprint(state) == fingerprint(halves)
 
 
-@every("dqn", "ppo", "ppo-dr", "rppo")
+@every("dqn", "ppo", "ppo-dr", "rppo", "automata")
 def test_a_state_goes_through_arrays_and_back(name):
     agent, _ = small_agent(name)
     state, _ = agent.train(agent.init(jax.random.key(0)))
@@ -188,7 +192,7 @@ def test_agents_of_equal_settings_share_programs_whatever_their_rules(name):
     assert other.policy(others).act is agent.policy(state).act
 
 
-@every("dqn", "ppo", "ppo-dr", "rppo")
+@every("dqn", "ppo", "ppo-dr", "rppo", "automata")
 def test_a_policy_outlives_the_state_it_came_from_and_is_blind(name):
     agent, task = small_agent(name)
     state, _ = agent.train(agent.init(jax.random.key(0)))
@@ -207,7 +211,7 @@ def test_a_policy_outlives_the_state_it_came_from_and_is_blind(name):
         assert (later.cells != after.cells).any()
 
 
-@every("dqn", "ppo", "ppo-dr", "rppo")
+@every("dqn", "ppo", "ppo-dr", "rppo", "automata")
 def test_held_out_rules_never_reach_training(name):
     agent, task = small_agent(name)
     train = set(task.rules)

@@ -3,13 +3,17 @@
 If the layers run out the ball is complete, and proves hopeless what has no way into it. Tapes
 without a predecessor are left out, since nothing can be met there: under some rules that is nearly
 all of them.
+
+A rule may reach further than an elementary one: of `radius` r it is a number of 2^(2r+1) bits, and
+bit k is what a cell becomes whose neighbourhood, read from left to right, is k. Tapes without a
+predecessor then stay in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -43,6 +47,8 @@ class Ball:
     is_complete: bool
     """Whether no such tape is missing. Then a start tape can reach the goal only if one of its
     successors is here, and the steps are the fewest."""
+    radius: int = 1
+    """How many cells to each side the rule looks at."""
 
     def look_up(self, tapes: np.ndarray) -> np.ndarray:
         """Steps home of these tapes (any shape), `OUTSIDE` for those not in the ball."""
@@ -64,7 +70,7 @@ class Ball:
         """The way through the ball from one of its tapes to the goal, cell by cell."""
         cells = []
         while left := int(self.look_up(np.array([tape], np.uint32))[0]):
-            after = successors(np.array([tape], np.uint32), self.rule, self.length)[0]
+            after = successors(np.array([tape], np.uint32), self.rule, self.length, self.radius)[0]
             cell = int(np.flatnonzero(self.look_up(after) == left - 1)[0])
             cells.append(cell)
             tape = int(after[cell])
@@ -76,42 +82,90 @@ def _slot(tapes: np.ndarray, slots: np.ndarray) -> np.ndarray:
     return (tapes * np.uint32(0x9E3779B1)) >> np.uint32(33 - len(slots).bit_length())
 
 
-def successors(tapes: np.ndarray, rule: int, length: int) -> np.ndarray:
+def evolve(tapes: np.ndarray, rule: int, length: int, radius: int = 1) -> np.ndarray:
+    """One update of tapes, uint32 `[...]` of up to 32 cells, by a rule of any radius."""
+    if radius == 1:
+        return dynamics.evolve(tapes[..., None], np.array([rule]), length)[..., 0]
+    full = dynamics.full(length)
+    # The polynomial of the rule over the field of two elements: coefficients by their factors.
+    values = [(rule >> index) & 1 for index in range(1 << (2 * radius + 1))]
+    places = [1 << bit for bit in range(2 * radius + 1)]
+    for place in places:
+        values = [value ^ (values[i ^ place] if i & place else 0) for i, value in enumerate(values)]
+    # Bit j of an index is the cell radius - j to the right.
+    factors = [_turned(tapes, radius - bit, length) for bit in range(2 * radius + 1)]
+
+    def polynomial(values: list[int], factors: list[np.ndarray]) -> np.ndarray | None:
+        """What these coefficients come to, None for nothing."""
+        if not any(values):
+            return None
+        if not factors:
+            return np.broadcast_to(full, tapes.shape)
+        half = len(values) // 2
+        without = polynomial(values[:half], factors[:-1])
+        times = polynomial(values[half:], factors[:-1])
+        if times is None:
+            return without
+        times = factors[-1] & times
+        return times if without is None else without ^ times
+
+    found = polynomial(values, factors)
+    return np.zeros_like(tapes) if found is None else np.array(found)
+
+
+def _turned(tapes: np.ndarray, by: int, length: int) -> np.ndarray:
+    """Tapes whose cell i is cell `i + by` of the given ones."""
+    low = by % length
+    if not low:
+        return tapes
+    turned = (tapes >> np.uint32(low)) | (tapes << np.uint32(length - low))
+    return turned & dynamics.full(length)
+
+
+def successors(tapes: np.ndarray, rule: int, length: int, radius: int = 1) -> np.ndarray:
     """Where each flip leads: tapes uint32 `[...]` -> `[..., L]`."""
     every_cell = np.arange(length, dtype=np.uint32)
     flipped = tapes[..., None] ^ (np.uint32(1) << every_cell)
-    return dynamics.evolve(flipped[..., None], np.array([rule]), length)[..., 0]
+    return evolve(flipped, rule, length, radius)
 
 
 def predecessors(
-    tapes: np.ndarray, rule: int, length: int, limit: int, rng: np.random.Generator
+    tapes: np.ndarray,
+    rule: int,
+    length: int,
+    limit: int,
+    rng: np.random.Generator,
+    radius: int = 1,
 ) -> tuple[np.ndarray, bool]:
     """Tapes that update to one of `tapes`, and whether these are all.
 
-    Grows all of them at once around the ring, a cell at a time from each choice of the first two;
-    where more than `limit` are growing, a random part goes on.
+    Grows all of them at once around the ring, a cell at a time from each choice of the first two
+    (or 2 r); where more than `limit` are growing, a random part goes on.
     """
     are_all = True
-    table = np.array([(rule >> index) & 1 for index in range(8)], np.uint32)
-    target = np.tile(tapes, 4)
-    grown = np.arange(4, dtype=np.uint32).repeat(len(tapes))
-    for cell in range(2, length):
-        last_two = (grown >> np.uint32(cell - 2)) & np.uint32(3)
-        index = 4 * (last_two & 1) + 2 * (last_two >> 1)
-        wanted = (target >> np.uint32(cell - 1)) & np.uint32(1)
-        fits = [np.flatnonzero(table[index + bit] == wanted) for bit in (0, 1)]
+    first = min(2 * radius, length)
+    # Cells grow upwards and a neighbourhood is read downwards, hence the reversal.
+    before = [int(f"{last:0{first}b}"[::-1], 2) for last in range(1 << first)]
+    values = [[(rule >> (2 * index + bit)) & 1 for bit in (0, 1)] for index in before]
+    table = np.array(values, np.uint32)
+    target = np.tile(tapes, 1 << first)
+    grown = np.arange(1 << first, dtype=np.uint32).repeat(len(tapes))
+    for cell in range(first, length):
+        last = (grown >> np.uint32(cell - first)) & np.uint32((1 << first) - 1)
+        wanted = (target >> np.uint32(cell - radius)) & np.uint32(1)
+        fits = [np.flatnonzero(table[last, bit] == wanted) for bit in (0, 1)]
         with_one = grown[fits[1]] | np.uint32(1 << cell)
         grown = np.concatenate([grown[fits[0]], with_one])
         target = np.concatenate([target[fits[0]], target[fits[1]]])
         if len(grown) > limit:
             part = rng.choice(len(grown), limit, replace=False)
             grown, target, are_all = grown[part], target[part], False
-    closes = dynamics.evolve(grown[:, None], np.array([rule]), length)[:, 0] == target
+    closes = evolve(grown, rule, length, radius) == target
     return grown[closes], are_all
 
 
-@cache
-def ball(rule: int, length: int, goal: int = 0, limit: int = LARGE) -> Ball:
+@lru_cache(maxsize=1024)
+def ball(rule: int, length: int, goal: int = 0, limit: int = LARGE, radius: int = 1) -> Ball:
     """List backwards from the goal until `limit` tapes are known, or there are no more."""
     if length > MAX_LENGTH:
         raise ValueError(f"search takes tapes up to {MAX_LENGTH} cells, not {length}")
@@ -128,12 +182,12 @@ def ball(rule: int, length: int, goal: int = 0, limit: int = LARGE) -> Ball:
         return rng.choice(tapes, most, replace=False)
 
     every_cell = np.uint32(1) << np.arange(length, dtype=np.uint32)
-    is_live = _live_tapes(rule, length)
+    is_live = _live_tapes(rule, length) if radius == 1 else _any_tape
     for number in range(1, int(OUTSIDE)):
         room = limit - len(known)
         if room <= 0 or (is_thinned and number > LAYERS):
             break
-        before, are_all = predecessors(thin(layer, room), rule, length, 2 * limit, rng)
+        before, are_all = predecessors(thin(layer, room), rule, length, 2 * limit, rng, radius)
         is_thinned |= not are_all
         reached = (thin(before, limit // 2)[:, None] ^ every_cell).ravel()
         reached = np.unique(reached[is_live(reached)])
@@ -143,7 +197,12 @@ def ball(rule: int, length: int, goal: int = 0, limit: int = LARGE) -> Ball:
         order = np.argsort(np.concatenate([known, layer]), kind="stable")
         known = np.concatenate([known, layer])[order]
         steps = np.concatenate([steps, np.full(len(layer), number, np.uint8)])[order]
-    return Ball(rule, length, known, steps, is_complete=not len(layer) and not is_thinned)
+    is_complete = not len(layer) and not is_thinned
+    return Ball(rule, length, known, steps, is_complete, radius)
+
+
+def _any_tape(tapes: np.ndarray) -> np.ndarray:
+    return np.ones(tapes.shape, bool)
 
 
 def _live_tapes(rule: int, length: int) -> Callable[[np.ndarray], np.ndarray]:

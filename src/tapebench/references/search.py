@@ -27,7 +27,16 @@ import numpy as np
 
 from tapebench import dynamics, exact, seeding
 from tapebench.policy import Policy
-from tapebench.references.ball import LARGE, MAX_LENGTH, OUTSIDE, SMALL, Ball, ball, successors
+from tapebench.references.ball import (
+    LARGE,
+    MAX_LENGTH,
+    OUTSIDE,
+    SMALL,
+    Ball,
+    ball,
+    evolve,
+    successors,
+)
 from tapebench.task import Task
 
 WIDTH = 256
@@ -72,14 +81,19 @@ def find_ways(
     goal: int,
     rng: np.random.Generator,
     width: int = WIDTH,
+    radius: int = 1,
+    passes: Sequence[Pass] = PASSES,
 ) -> list[list[int] | None]:
-    """For each start tape a way to the goal within its budget of steps, where one is found."""
+    """For each start tape a way to the goal within its budget of steps, where one is found.
+
+    The rule is elementary, or one of another `radius` as in `tapebench.references.ball`.
+    """
     ways: list[list[int] | None] = [None] * len(tapes)
-    for attempt in PASSES:
+    for attempt in passes:
         left = [row for row, way in enumerate(ways) if way is None]
         if not left:
             break
-        around = ball(rule, length, goal, attempt.limit)
+        around = ball(rule, length, goal, attempt.limit, radius)
         at_once = max(ROWS // attempt.widening, 1)
         for rows in (left[start : start + at_once] for start in range(0, len(left), at_once)):
             steps = [budget[row] for row in rows]
@@ -89,6 +103,60 @@ def find_ways(
         if around.is_complete:
             break
     return ways
+
+
+def find_far_ways(
+    tapes: np.ndarray,
+    budget: Sequence[int],
+    rule: int,
+    length: int,
+    goal: np.ndarray,
+    rng: np.random.Generator,
+    width: int = WIDTH,
+    passes: Sequence[Pass] = PASSES[:3],
+) -> list[list[int] | None]:
+    """`find_ways` for tapes `[N, W]` and a goal `[W]` of any length: beams without a ball."""
+    ways: list[list[int] | None] = [None] * len(tapes)
+    for attempt in passes:
+        for row, way in enumerate(ways):
+            if way is None:
+                ways[row] = _far_way(
+                    tapes[row], budget[row], rule, length, goal, attempt, width, rng
+                )
+    return ways
+
+
+def _far_way(
+    tape: np.ndarray,
+    budget: int,
+    rule: int,
+    length: int,
+    goal: np.ndarray,
+    attempt: Pass,
+    width: int,
+    rng: np.random.Generator,
+) -> list[int] | None:
+    """One attempt at one tape `[W]`: forwards until the goal itself is met."""
+    law, every_cell = dynamics.law(np.array([rule])), np.arange(length)[None]
+    beam = tape[None]
+    history: list[tuple[np.ndarray, np.ndarray]] = []
+    for depth in range(1, budget + 1):
+        flipped = dynamics.flip(beam[:, None], every_cell)
+        after = dynamics.evolve_by(flipped, law, length).reshape(-1, len(tape))
+        is_home = (after == goal).all(axis=-1)
+        if is_home.any():
+            return _trace_back(history, 0, int(is_home.argmax()), length)
+        wrong = np.zeros(len(after), np.int32)
+        if attempt.foresight is not None:
+            left_alone = after
+            for _ in range(attempt.foresight(depth)):
+                left_alone = dynamics.evolve_by(left_alone, law, length)
+            wrong = dynamics.hamming(left_alone, goal)
+        # Tapes are told apart by a hash, and from 127 wrong cells on no more are counted.
+        chosen = _choose(seeding.hash32(*after.T)[None], wrong[None].clip(max=127), width, rng)[0]
+        history.append((chosen[None] // length, chosen[None] % length))
+        beam = after[chosen]
+    return None
 
 
 def _beam_pass(
@@ -101,14 +169,13 @@ def _beam_pass(
     rng: np.random.Generator,
 ) -> list[list[int] | None]:
     """One attempt: forwards until a successor lies in the ball and is near enough to home."""
-    rule, length = around.rule, around.length
-    law = dynamics.law(np.array([rule]))
+    rule, length, radius = around.rule, around.length, around.radius
     ways: list[list[int] | None] = [None] * len(tapes)
     limit, rows = np.asarray(budget), np.arange(len(tapes))
     beam = tapes[:, None]
     history: list[tuple[np.ndarray, np.ndarray]] = []
     for depth in range(1, 2 if around.is_complete else max(budget, default=0) + 1):
-        after = successors(beam, rule, length).reshape(len(rows), -1)
+        after = successors(beam, rule, length, radius).reshape(len(rows), -1)
         home = around.look_up(after)
         nearest = home.argmin(axis=1)
         fewest = home[np.arange(len(rows)), nearest].astype(int)
@@ -124,10 +191,10 @@ def _beam_pass(
         after, rows = after[keep], rows[keep]
         wrong = np.zeros(after.shape, np.uint8)
         if attempt.foresight is not None:
-            left_alone = after[..., None]
+            left_alone = after
             for _ in range(attempt.foresight(depth)):
-                left_alone = dynamics.evolve_by(left_alone, law, length)
-            wrong = np.bitwise_count(left_alone[..., 0] ^ np.uint32(goal))
+                left_alone = evolve(left_alone, rule, length, radius)
+            wrong = np.bitwise_count(left_alone ^ np.uint32(goal))
         chosen = _choose(after, wrong, width * attempt.widening, rng)
         history = [(parents[keep], cells[keep]) for parents, cells in history]
         history.append((chosen // length, chosen % length))

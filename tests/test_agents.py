@@ -79,6 +79,13 @@ def test_listing_the_agents_imports_no_jax():
         ("rppo", {"minibatches": 25}, "must divide num_envs, 40, not 25"),
         ("rppo", {"network": "cell"}, "did you mean 'cells'"),
         ("rppo", {"memory_size": 0}, "memory_size must be a positive integer"),
+        ("dreamer", {"imagination": 0}, "imagination must be a positive integer, not 0"),
+        ("dreamer", {"unimix": 2.0}, "unimix must be from 0 to 1, not 2.0"),
+        ("dreamer", {"free_nats": -1.0}, "free_nats must not be negative, not -1.0"),
+        ("dreamer", {"num_envs": 7}, "steps_per_update must be a multiple of num_envs, 7"),
+        ("dreamer", {"chunk": 1_001}, "chunk must be a multiple of steps_per_update"),
+        ("dreamer", {"starts": 10_000}, "starts must be at most batch × sequence"),
+        ("dreamer", {"warmup": 100}, "warmup must be at least num_envs × sequence"),
         ("rppo", {"reset_memory": 1}, "reset_memory must be true or false, not 1"),
     ],
 )
@@ -125,7 +132,7 @@ def test_twenty_seeds_give_twenty_different_runs(name):
         assert len({fingerprint(state.replay.action) for state in states}) == 20
 
 
-@every("dqn", "ppo", "ppo-dr", "rppo")
+@every("dqn", "ppo", "ppo-dr", "rppo", "dreamer")
 def test_the_same_seed_gives_the_same_bytes(name):
     agent, _ = small_agent(name)
     again, _ = small_agent(name)
@@ -148,7 +155,7 @@ def test_two_halves_make_a_whole(name):
     assert fingerprint(state) == fingerprint(halves)
 
 
-@every("dqn", "ppo", "ppo-dr", "rppo")
+@every("dqn", "ppo", "ppo-dr", "rppo", "dreamer")
 def test_a_state_goes_through_arrays_and_back(name):
     agent, _ = small_agent(name)
     state, _ = agent.train(agent.init(jax.random.key(0)))
@@ -188,7 +195,7 @@ def test_agents_of_equal_settings_share_programs_whatever_their_rules(name):
     assert other.policy(others).act is agent.policy(state).act
 
 
-@every("dqn", "ppo", "ppo-dr", "rppo")
+@every("dqn", "ppo", "ppo-dr", "rppo", "dreamer")
 def test_a_policy_outlives_the_state_it_came_from_and_is_blind(name):
     agent, task = small_agent(name)
     state, _ = agent.train(agent.init(jax.random.key(0)))
@@ -207,7 +214,7 @@ def test_a_policy_outlives_the_state_it_came_from_and_is_blind(name):
         assert (later.cells != after.cells).any()
 
 
-@every("dqn", "ppo", "ppo-dr", "rppo")
+@every("dqn", "ppo", "ppo-dr", "rppo", "dreamer")
 def test_held_out_rules_never_reach_training(name):
     agent, task = small_agent(name)
     train = set(task.rules)

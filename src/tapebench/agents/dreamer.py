@@ -108,27 +108,27 @@ class Config:
     """β_rep: how much the posterior keeps to the prior."""
     learning_rate: float = 1e-3
     """Of Adam, for the model."""
-    actor_rate: float = 1e-3
+    actor_rate: float = 2e-3
     """Of Adam, for policy and value."""
     gradient_norm: float = 10.0
     """Longer gradients are cut to this length."""
-    batch: int = 16
+    batch: int = 8
     """Sequences in an update."""
     sequence: int = 32
     """Steps of each of them."""
     steps_per_update: int = 40
     """Environment steps for each update."""
-    starts: int = 128
+    starts: int = 64
     """States of a batch from which imagination goes on."""
     imagination: int = 10
     """Steps that it goes on."""
-    discount: float = 0.95
+    discount: float = 0.9
     """Per-step discount γ. The horizon is a true end, since the observation carries t/H."""
     trace: float = 0.8
     """λ of the returns: 0 looks one step ahead, 1 as far as imagination goes."""
     entropy_weight: float = 0.003
     """η, the weight of the entropy of the policy."""
-    slow_rate: float = 0.02
+    slow_rate: float = 0.1
     """Share of the way that V⁻ goes towards V in an update."""
     range_rate: float = 0.01
     """Share of the present batch in the average S."""
@@ -369,6 +369,18 @@ class World(eqx.Module):
         """Of h after an action: the reward, as symlog, and the logit of success, `[...]`."""
         return self.reward(ahead)[..., 0], self.success(ahead)[..., 0]
 
+    def see(
+        self, ahead: Array, obs: Array, is_first: Array, number: Array | None
+    ) -> tuple[Latent, Array]:
+        """States and posteriors after observations `[B, D]`, from the h of the action before.
+
+        For `number` see `filter`.
+        """
+        hidden = jnp.where(is_first[:, None, None], 0.0, ahead)
+        posterior = self.recognise(hidden, obs)
+        z = likeliest(posterior) if number is None else pick(number, posterior)
+        return Latent(hidden, flat(z), self.given(obs)), posterior
+
     def filter(self, obs: Array, action: Array, is_first: Array, number: Array | None) -> Filtered:
         """Along observations `[T, B, D]` and the actions taken there.
 
@@ -376,17 +388,14 @@ class World(eqx.Module):
         `[T, B, P, K]`, or is the likeliest.
         """
 
-        def see(ahead: Array, row: Any) -> Any:
-            obs, action, is_first, given, number = row
-            hidden = jnp.where(is_first[:, None, None], 0.0, ahead)
-            posterior = self.recognise(hidden, obs)
-            z = likeliest(posterior) if number is None else pick(number, posterior)
-            latent = Latent(hidden, flat(z), given)
+        def step(ahead: Array, row: Any) -> Any:
+            obs, action, is_first, number = row
+            latent, posterior = self.see(ahead, obs, is_first, number)
             ahead = self.advance(latent, action)
             return ahead, Filtered(latent, posterior, ahead)
 
-        rows = obs, action, is_first, self.given(obs), number
-        return jax.lax.scan(see, self.begin(obs.shape[1]), rows)[1]
+        rows = obs, action, is_first, number
+        return jax.lax.scan(step, self.begin(obs.shape[1]), rows)[1]
 
     def _variables(self, logits: Array) -> Array:
         apart = logits.reshape(*logits.shape[:-1], -1, self.classes)
@@ -730,13 +739,9 @@ def begin(model: Model, num: int) -> Memory:
 
 
 def see(model: Model, hidden: Array, obs: Array, number: Array | None) -> Latent:
-    """The state after observations `[B, D]`; for `number` see `World.filter`."""
-    world = model.world
-    is_first = obs[:, world.length] == 0
-    hidden = jnp.where(is_first[:, None, None], 0.0, hidden)
-    posterior = world.recognise(hidden, obs)
-    z = likeliest(posterior) if number is None else pick(number, posterior)
-    return Latent(hidden, flat(z), world.given(obs))
+    """The state after observations `[B, D]`, with t/H back at 0 as the sign of a new episode."""
+    is_first = obs[:, model.world.length] == 0
+    return model.world.see(hidden, obs, is_first, number)[0]
 
 
 def act(memory: Memory, obs: Array, key: Array) -> tuple[Memory, Array]:

@@ -124,7 +124,7 @@ def test_the_policy_remembers_what_the_model_makes_of_the_episode(network):
         batch.obs, jnp.stack(actions), batch.is_first
     )
     np.testing.assert_allclose(memory.hidden, found.ahead[-1], atol=1e-5)
-    likeliest = jax.jit(model.policy)(found.latent).argmax(axis=-1)
+    likeliest = model.policy(found.latent).argmax(axis=-1)
     np.testing.assert_array_equal(jnp.stack(actions), likeliest)
 
 
@@ -138,8 +138,8 @@ def test_the_cells_turn_with_the_tape():
     turned = see(turned_obs, turned_action, batch.is_first)
     np.testing.assert_allclose(turned.ahead, np.roll(found.ahead, 3, axis=-2), atol=1e-4)
     logits, others = model.policy(found.latent), model.policy(turned.latent)
-    np.testing.assert_allclose(others, np.roll(logits, 3, axis=-1), atol=1e-4)
-    assert np.ptp(logits) > 1e-3
+    np.testing.assert_allclose(others, np.roll(logits, 3, axis=-1), atol=1e-5)
+    assert np.ptp(logits) > 1e-4
     value, same = model.critic(found.latent.features), model.critic(turned.latent.features)
     np.testing.assert_allclose(same, value, atol=1e-4)
     for one, two in zip(world.outcome(found.ahead), world.outcome(turned.ahead), strict=True):
@@ -172,7 +172,8 @@ def test_the_loss_is_that_of_a_plain_computation():
     tape, logits = np.asarray(batch.obs[..., :8]), np.asarray(world.cells(hidden, z))
     surprise = np.where(tape == 1, np.log1p(np.exp(-logits)), np.log1p(np.exp(logits)))
     reward, success = map(np.asarray, world.outcome(found.ahead))
-    error = 0.5 * (reward - -np.log1p(-np.asarray(batch.reward))) ** 2
+    paid = np.asarray(batch.reward)
+    error = 0.5 * (reward - np.sign(paid) * np.log1p(abs(paid))) ** 2
     t = np.rint(6 * np.asarray(batch.obs[..., 8]))
     ended, chance = np.asarray(batch.ended), 1 / (1 + np.exp(-success))
     ends = np.where(t == 5, 0.0, -np.log(np.where(ended, chance, 1 - chance)))
@@ -183,16 +184,18 @@ def test_the_loss_is_that_of_a_plain_computation():
     np.testing.assert_allclose(parts["kl"], kl.mean(), rtol=1e-4)
 
 
-def test_the_prior_learns_from_the_posterior_far_more_than_the_other_way_round():
+def test_either_weight_of_the_divergence_moves_its_own_side():
     _, model = untrained("mlp")
-    batch, key = episodes(), jax.random.key(3)
+    batch = episodes()
     weights = {"free_nats": 0.0, "dynamics_weight": 0.0, "representation_weight": 0.0}
 
     def slope(**changed):
         config = untrained("mlp", **weights | changed)[0]
-        return jax.grad(lambda world: dreamer.world_loss(config, world, key, batch, 1 / 6)[0])(
-            model.world
-        )
+
+        def loss(world):
+            return dreamer.world_loss(config, world, jax.random.key(3), batch, 1 / 6)[0]
+
+        return jax.jit(jax.grad(loss))(model.world)
 
     plain, dynamics = slope(), slope(dynamics_weight=1.0)
     representation = slope(representation_weight=1.0)

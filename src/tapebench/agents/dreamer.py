@@ -688,8 +688,9 @@ def _fade(head: eqx.nn.Linear) -> eqx.nn.Linear:
 
 
 def optimiser(config: Config, rate: float) -> optax.GradientTransformation:
-    """Adam on clipped gradients."""
-    return optax.chain(optax.clip_by_global_norm(config.gradient_norm), optax.adam(rate))
+    """Adam on clipped gradients, as one vector: it compiles in a fraction of the time."""
+    clip = optax.clip_by_global_norm(config.gradient_norm)
+    return optax.flatten(optax.chain(clip, optax.adam(rate)))
 
 
 def update(

@@ -58,10 +58,38 @@ _MODELS = {
     "chunk": 80,
     "beam": 32,
 }
+_DREAMS = {
+    "width": 16,
+    "channels": 8,
+    "depth": 1,
+    "latents": 4,
+    "cell_latents": 1,
+    "batch": 4,
+    "sequence": 6,
+    "steps_per_update": 8,
+    "starts": 8,
+    "imagination": 3,
+    "replay_size": 400,
+    "warmup": 48,
+    "num_envs": 8,
+    "chunk": 80,
+}
+_DREAMS_IN_PROBES = _DREAMS | {
+    "width": 32,
+    "batch": 16,
+    "starts": 64,
+    "imagination": 4,
+    "learning_rate": 3e-3,
+    "actor_rate": 3e-3,
+    "discount": 0.9,
+    "replay_size": 4_000,
+    "chunk": 800,
+}
 VALUE_BASED = tuple(name for name in agents.NAMES if issubclass(agents.load(name)[0], dqn.Config))
 
 SMALL = {name: _VALUES if name in VALUE_BASED else _POLICIES for name in agents.NAMES}
 SMALL["automata"] = _MODELS
+SMALL["dreamer"] = _DREAMS
 """Options of every agent for short tapes: few weights, short chunks."""
 
 PROBE = {
@@ -69,6 +97,7 @@ PROBE = {
     for name in agents.NAMES
     if name != "automata"
 }
+PROBE["dreamer"] = _DREAMS_IN_PROBES
 """Options for environments of known values; value-based agents play at random there."""
 
 

@@ -83,6 +83,13 @@ def test_listing_the_agents_imports_no_jax():
         ("automata", {"network": "tabel"}, "did you mean 'table'"),
         ("automata", {"learn": 1}, "learn must be true or false, not 1"),
         ("automata", {"num_envs": 6}, "multiple of steps_per_update, 4, not 6"),
+        ("dreamer", {"imagination": 0}, "imagination must be a positive integer, not 0"),
+        ("dreamer", {"unimix": 2.0}, "unimix must be from 0 to 1, not 2.0"),
+        ("dreamer", {"free_nats": -1.0}, "free_nats must not be negative, not -1.0"),
+        ("dreamer", {"num_envs": 7}, "steps_per_update must be a multiple of num_envs, 7"),
+        ("dreamer", {"chunk": 1_001}, "chunk must be a multiple of steps_per_update"),
+        ("dreamer", {"starts": 10_000}, "starts must be at most batch × sequence"),
+        ("dreamer", {"warmup": 100}, "warmup must be at least num_envs × sequence"),
         ("rppo", {"reset_memory": 1}, "reset_memory must be true or false, not 1"),
     ],
 )
@@ -129,7 +136,7 @@ def test_twenty_seeds_give_twenty_different_runs(name):
         assert len({fingerprint(state.replay.action) for state in states}) == 20
 
 
-@every("dqn", "ppo", "ppo-dr", "rppo", "automata")
+@every("dqn", "ppo", "ppo-dr", "rppo", "dreamer", "automata")
 def test_the_same_seed_gives_the_same_bytes(name):
     agent, _ = small_agent(name)
     again, _ = small_agent(name)

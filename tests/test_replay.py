@@ -77,3 +77,37 @@ def test_every_complete_transition_is_drawn_equally_often_and_no_other():
     assert not counts[0].any()
     assert not counts[11].any()
     assert abs(counts[1:11] / 1000 - 1).max() < 4 / np.sqrt(1000)
+
+
+@pytest.mark.parametrize("steps", [9, 33])
+def test_sequences_are_what_happened_and_say_where_episodes_start(steps):
+    env, params = envs.make(length=8, horizon=5, rules=[0, 30])
+    stored, kept = play(env, params, steps, num_envs=3, capacity=60)
+    draw = jax.jit(replay.draw_sequences, static_argnums=(2, 3))
+    drawn = jax.tree.map(np.asarray, draw(jax.random.key(2), stored, 3_000, 7))
+    assert drawn.obs.shape == (7, 3_000, 9)
+    # Tapes are few enough to repeat, but not a piece of seven steps with its actions.
+    pieces = {}
+    for index, rows in enumerate(kept):
+        rows = list(rows)
+        for start in range(len(rows) - 6):
+            piece = rows[start : start + 7]
+            pieces[_content(*map(np.array, list(zip(*piece, strict=True))[:2]))] = index, piece
+    assert len(pieces) == 3 * (min(steps, 20) - 6)
+    counts = dict.fromkeys(pieces, 0)
+    for number in range(3_000):
+        found = _content(drawn.obs[:, number], drawn.action[:, number])
+        counts[found] += 1
+        _, piece = pieces[found]
+        for t, (obs, _, reward, _, ended) in enumerate(piece):
+            assert drawn.reward[t, number] == reward
+            assert drawn.ended[t, number] == ended
+            assert drawn.is_first[t, number] == (obs[8] == 0)
+            assert t == 0 or drawn.is_first[t, number] == drawn.ended[t - 1, number]
+    mean = 3_000 / len(pieces)
+    assert abs(np.array([*counts.values()]) / mean - 1).max() < 5 / np.sqrt(mean)
+    assert drawn.is_first[1:].any()
+
+
+def _content(obs, action):
+    return obs.astype(np.float32).tobytes() + action.astype(np.int32).tobytes()

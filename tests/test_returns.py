@@ -43,3 +43,29 @@ def test_advantages_of_a_hand_example():
     found = returns.advantages(reward, value, ended, last, 0.5, 0.5)
     # The errors are 1 + 0.5 - 0.5, 2 - 1 and 4 + 5 - 3; only the first has a successor.
     np.testing.assert_array_equal(found[:, 0], [1.0 + 0.25 * 1.0, 1.0, 6.0])
+
+
+_lambda_returns = jax.jit(returns.lambda_returns)
+
+
+@given(seed=st.integers(0, 2**32 - 1), trace=st.floats(0, 1))
+def test_lambda_returns_equal_a_loop(seed, trace):
+    rng = np.random.default_rng(seed)
+    reward, value = rng.normal(size=(2, 7)).astype(np.float32)
+    goes_on, last = rng.random(7).astype(np.float32), np.float32(rng.normal())
+    found = _lambda_returns(reward, value, goes_on, last, trace)
+    later, ahead = last, last
+    for t in reversed(range(7)):
+        later = reward[t] + goes_on[t] * ((1 - trace) * ahead + trace * later)
+        ahead = value[t]
+        np.testing.assert_allclose(found[t], later, rtol=1e-4, atol=1e-5)
+
+
+@given(seed=st.integers(0, 2**32 - 1), trace=st.floats(0, 1), ends=st.floats(0, 1))
+def test_lambda_returns_of_certain_ends_are_advantages_above_the_value(seed, trace, ends):
+    rng = np.random.default_rng(seed)
+    reward, value = rng.normal(size=(2, 7, 3)).astype(np.float32)
+    last, ended = rng.normal(size=3).astype(np.float32), rng.random((7, 3)) < ends
+    found = _lambda_returns(reward, value, np.float32(0.9 * ~ended), last, trace)
+    wanted = value + _advantages(reward, value, ended, last, 0.9, trace)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)

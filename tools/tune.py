@@ -48,6 +48,14 @@ SPACE: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "ppo-dr": {"noise_high": (0.0, 0.001, 0.005), "horizon_high": (1.0, 1.5)},
     "rppo": {"memory_size": (16, 64), "encoder_width": (32, 64), "epochs": (4, 10)},
+    "dreamer": {
+        "learning_rate": (5e-4, 1e-3, 2e-3),
+        "actor_rate": (5e-4, 1e-3, 2e-3),
+        "discount": (0.9, 0.95, 0.98),
+        "trace": (0.5, 0.8, 0.95),
+        "imagination": (5, 10, 15),
+        "entropy_weight": (0.001, 0.003, 0.01),
+    },
 }
 """What is searched. The settings of a family are searched on its plain member, and a variant only
 searches what it adds: so what it gains or loses is due to that and not to luckier settings."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tapebench import env as envs
     from tapebench.agents.api import Agent, Make
 
-NAMES = ("dqn", "rad", "curl", "pearl", "ppo", "ppo-dr", "rppo", "automata")
+NAMES = ("dqn", "rad", "curl", "pearl", "ppo", "ppo-dr", "rppo", "dreamer", "automata")
 """The agents, each the name of its module, where a hyphen is an underscore."""
 
 

@@ -85,11 +85,12 @@ def snapshot(
 
 def descend(
     optimiser: optax.GradientTransformation,
-    loss: Callable[[Any], tuple[Array, dict[str, Array]]],
+    loss: Callable[[Any], tuple[Array, Any]],
     learnt: Any,
     optimiser_state: optax.OptState,
-) -> tuple[Any, optax.OptState, dict[str, Array]]:
-    """One step down the gradient of `loss`: what is learnt, the optimiser, and the loss's parts."""
+) -> tuple[Any, optax.OptState, Any]:
+    """One step down the gradient of `loss`: what is learnt, the optimiser, and what `loss` says
+    beside its value, such as its parts."""
     slope, parts = jax.grad(loss, has_aux=True)(learnt)
     change, optimiser_state = optimiser.update(slope, optimiser_state)
     return optax.apply_updates(learnt, change), optimiser_state, parts

@@ -142,6 +142,14 @@ def linear(layer: eqx.nn.Linear, x: Array) -> Array:
     return x @ layer.weight.T + layer.bias
 
 
+def gru(recurrent: eqx.nn.Linear, hidden: Array, given: Array) -> Array:
+    """What a gated recurrent unit makes of `hidden[..., Z]`, given what inputs come to, `3 Z`."""
+    reset, keep, new = jnp.split(given, 3, axis=-1)
+    reset_from, keep_from, new_from = jnp.split(linear(recurrent, hidden), 3, axis=-1)
+    new = jnp.tanh(new + jax.nn.sigmoid(reset + reset_from) * new_from)
+    return new + jax.nn.sigmoid(keep + keep_from) * (hidden - new)
+
+
 def per_cell(obs: Array, length: int) -> Array:
     """What an observation says of each cell, the goal too if it is there: `[..., L, channels]`."""
     cells, goal = obs[..., :length], obs[..., length + 1 :]

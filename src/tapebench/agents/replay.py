@@ -58,6 +58,22 @@ class Batch(NamedTuple):
     """bool `[B]`: by success or at the horizon."""
 
 
+class Sequences(NamedTuple):
+    """B pieces of what happened, T steps in a row each; an episode may end inside and the next
+    one follow."""
+
+    obs: Array
+    """float32 `[T, B, D]`."""
+    action: Array
+    """int32 `[T, B]`."""
+    reward: Array
+    """float32 `[T, B]`: what the action paid."""
+    is_first: Array
+    """bool `[T, B]`: whether an episode starts here."""
+    ended: Array
+    """bool `[T, B]`: whether the action ended the episode, by success or at the horizon."""
+
+
 class Places(NamedTuple):
     """Where some transitions are."""
 
@@ -122,6 +138,25 @@ def draw(key: Array, replay: Replay, num: int) -> Places:
     return Places(ago=1 + drawn // envs, env=drawn % envs)
 
 
+def draw_sequences(key: Array, replay: Replay, num: int, length: int) -> Sequences:
+    """Uniformly chosen pieces of `length` complete transitions in a row, with repetition.
+
+    There must be that many rows.
+    """
+    envs = replay.t.shape[1]
+    there = ((replay.filled - length + 1) * envs).astype(jnp.uint32)
+    drawn = (jax.random.bits(key, (num,)) % there).astype(jnp.int32)
+    ago, env = length + drawn // envs - jnp.arange(length)[:, None], drawn % envs
+    row, after = _rows(replay, ago), _rows(replay, ago - 1)
+    return Sequences(
+        obs=_observation(replay, row, env),
+        action=_get(replay.action, row, env).astype(jnp.int32),
+        reward=_get(replay.reward, row, env),
+        is_first=_get(replay.t, row, env) == 0,
+        ended=_get(replay.t, after, env) == 0,
+    )
+
+
 def present(replay: Replay) -> Places:
     """The place where each environment is now."""
     envs = jnp.arange(replay.t.shape[1])
@@ -174,7 +209,7 @@ def _observation(replay: Replay, row: Array, env: Array) -> Array:
     length, size = replay.length, replay.observation_size
     cells = dynamics.unpack(_get(replay.bits, row, env), size - 1).astype(jnp.float32)
     time = dynamics.share(_get(replay.t, row, env), replay.horizon)
-    return jnp.concatenate([cells[:, :length], time[:, None], cells[:, length:]], axis=-1)
+    return jnp.concatenate([cells[..., :length], time[..., None], cells[..., length:]], axis=-1)
 
 
 def _rows(replay: Replay, ago: Array) -> Array:

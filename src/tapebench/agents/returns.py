@@ -4,6 +4,10 @@
 
 Segments are cut from running episodes: where one is still going on at the last row, the value of
 the observation after it stands for the rest, and A ends there. Nothing passes over an end.
+
+Where it is only likely that an episode goes on, with probability c_t, the same in another form:
+
+    R_t = r_t + γ c_t ((1 − λ) V_{t+1} + λ R_{t+1})        R_T = V_T        A_t = R_t − V_t
 """
 
 from __future__ import annotations
@@ -31,3 +35,16 @@ def advantages(
         return advantage, advantage
 
     return jax.lax.scan(back, jnp.zeros_like(last), (error, trace * goes_on), reverse=True)[1]
+
+
+def lambda_returns(reward: Array, value: Array, goes_on: Array, last: Array, trace: float) -> Array:
+    """λ-returns `[T, ...]` of segments; `goes_on` is the discount times the chance of going on,
+    `last` the value of what follows the last row."""
+    ahead = jnp.concatenate([value[1:], last[None]])
+
+    def back(later: Array, row: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        reward, goes_on, ahead = row
+        found = reward + goes_on * (ahead + trace * (later - ahead))
+        return found, found
+
+    return jax.lax.scan(back, last, (reward, goes_on, ahead), reverse=True)[1]

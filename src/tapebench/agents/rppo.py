@@ -104,12 +104,7 @@ class Gru(eqx.Module):
         def advance(hidden: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
             given, forgets = row
             hidden = jnp.where(forgets[:, None], 0.0, hidden)
-            reset, keep, new = jnp.split(given, 3, axis=-1)
-            reset_from, keep_from, new_from = jnp.split(
-                nn.linear(self.recurrent, hidden), 3, axis=-1
-            )
-            new = jnp.tanh(new + jax.nn.sigmoid(reset + reset_from) * new_from)
-            hidden = new + jax.nn.sigmoid(keep + keep_from) * (hidden - new)
+            hidden = nn.gru(self.recurrent, hidden, given)
             return hidden, hidden
 
         return jax.lax.scan(advance, hidden, (nn.linear(self.inputs, inputs), forgets))[1]

@@ -20,7 +20,7 @@ class Train:
     """Train an agent with some seeds. What is there goes on; what is done stays."""
 
     agent: tyro.conf.Positional[str]
-    """dqn, rad, curl, pearl, ppo, ppo-dr, rppo or automata."""
+    """dqn, rad, curl, pearl, ppo, ppo-dr, rppo, dreamer or automata."""
     set: tuple[str, ...] = ()
     """Options of the agent that differ from its defaults, like network=conv depth=3."""
     options: bool = False

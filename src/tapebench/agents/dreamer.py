@@ -1,0 +1,876 @@
+"""Dreamer: an agent that learns a model of the world and practises in it
+(DreamerV3, Hafner et al. 2023).
+
+The model is a recurrent state-space model. x is the tape, h what is remembered, z some categorical
+variables that are drawn; the state is (h, z).
+
+    h_{t+1} = GRU(h_t, z_t, a_t),  h = 0 at the start of an episode
+    q(z_t | h_t, x_t)  posterior        p(z_t | h_t)  prior
+    p(x_t | h_t, z_t)  tape        r(h_{t+1})  reward        e(h_{t+1})  whether that is success
+
+    L = mean −log p(x_t) + (symlog r_t − r)² / 2 − log e
+        + β_dyn max(free, KL(sg q ‖ p)) + β_rep max(free, KL(q ‖ sg p))
+
+Policy and value learn from `imagination` steps that the model makes up, from states of replayed
+sequences on, with a drawn by the policy and z by the prior. c is the chance that the episode goes
+on, w the discount and the c up to there multiplied, V⁻ a slowly following copy of V.
+
+    R_t = r_t + γ c_t ((1 − λ) V_{t+1} + λ R_{t+1})
+    L_actor = −mean w (sg((R − V) / S) log π(a) + η H(π))
+    L_critic = mean w ((V − sg R)² + (V − V⁻)²) / 2
+
+S is the range from the 5th to the 95th percentile, averaged over updates.
+
+Both networks are one program. `mlp` has a single place that holds the whole tape; `conv` has a
+place for every cell, with an h and a z of its own. There all weights are shared, the GRU sees its
+neighbours and the mean over the ring of what a layer makes of (h, z), and everything commutes with
+rotation.
+
+Deviations from Hafner et al.:
+
+1. small: one layer of `width` units for each part of the model, h of as many entries, 32 variables
+   of 4 classes instead of 32 of 32, larger learning rates. With
+   `steps_per_update` and `starts` this makes 200,000 steps affordable on one core;
+2. imagination goes on from `starts` states of a batch, drawn at random, not from all of them;
+3. t/H and an observed goal are given to the model, not predicted. So the end at the horizon is
+   known, also in imagination, and the head that they have for going on is left with success;
+4. reward and success are told from h_{t+1}, before z_{t+1} is known, since replay does not keep
+   what the last step of an episode led to: they are what is expected of an action;
+5. the tape is reconstructed as bits; reward and value are single numbers instead of distributions
+   over bins, as returns here are bounded by the horizon; the value is not symlog;
+6. S is the range of R − V instead of that of R, and has no lower limit of 1. Returns differ far
+   more by the hidden rule than by what is done, and by S = max(1, range of R) the policy would
+   hardly move;
+7. sequences start with h = 0 wherever they start; they do not keep a state in replay. The critic
+   learns from imagination alone;
+8. in use, z is the likeliest and so is the action.
+
+The memory of the policy is the model and h, which is zero again where t/H is 0. `predict` says what
+the model expects of given sequences.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from tapebench.agents import nn, ppo, replay, returns
+from tapebench.agents.api import (
+    Agent,
+    check_count,
+    check_share,
+    descend,
+    observation_size,
+    one_of,
+    snapshot,
+)
+from tapebench.agents.replay import Replay, Sequences
+from tapebench.policy import Policy
+
+if TYPE_CHECKING:
+    from tapebench import env as envs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    network: str = "mlp"
+    """`mlp`: fully connected; `conv`: a model in every cell, which commutes with rotation."""
+    width: int = 128
+    """Entries of h, and units of every layer, of `mlp`."""
+    channels: int = 24
+    """Entries of h, and units of every layer, of `conv` in each cell."""
+    depth: int = 2
+    """Hidden layers of policy and value; the parts of the model have one."""
+    kernel: int = 3
+    """Cells that a layer of `conv` sees."""
+    latents: int = 32
+    """Categorical variables of z, of `mlp`."""
+    cell_latents: int = 2
+    """Categorical variables of z in each cell, of `conv`."""
+    classes: int = 4
+    """Classes of each."""
+    unimix: float = 0.01
+    """Share of the uniform distribution in every categorical one, the policy among them."""
+    free_nats: float = 1.0
+    """A divergence below this costs nothing."""
+    dynamics_weight: float = 1.0
+    """β_dyn: how much the prior learns from the posterior."""
+    representation_weight: float = 0.1
+    """β_rep: how much the posterior keeps to the prior."""
+    learning_rate: float = 1e-3
+    """Of Adam, for the model."""
+    actor_rate: float = 2e-3
+    """Of Adam, for policy and value."""
+    gradient_norm: float = 10.0
+    """Longer gradients are cut to this length."""
+    batch: int = 8
+    """Sequences in an update."""
+    sequence: int = 32
+    """Steps of each of them."""
+    steps_per_update: int = 40
+    """Environment steps for each update."""
+    starts: int = 64
+    """States of a batch from which imagination goes on."""
+    imagination: int = 10
+    """Steps that it goes on."""
+    discount: float = 0.9
+    """Per-step discount γ. The horizon is a true end, since the observation carries t/H."""
+    trace: float = 0.8
+    """λ of the returns: 0 looks one step ahead, 1 as far as imagination goes."""
+    entropy_weight: float = 0.003
+    """η, the weight of the entropy of the policy."""
+    slow_rate: float = 0.1
+    """Share of the way that V⁻ goes towards V in an update."""
+    range_rate: float = 0.01
+    """Share of the present batch in the average S."""
+    replay_size: int = 200_000
+    """Transitions kept."""
+    warmup: int = 1_000
+    """Environment steps before the first update."""
+    num_envs: int = 8
+    """Environments that step together; each step of each one counts."""
+    chunk: int = 1_000
+    """Environment steps in one call of `train`."""
+
+    def __post_init__(self) -> None:
+        one_of("network", self.network, nn.NETWORKS)
+        for name in ("width", "channels", "depth", "kernel", "latents", "cell_latents", "classes"):
+            check_count(self, name)
+        for name in ("batch", "sequence", "steps_per_update", "starts", "imagination"):
+            check_count(self, name)
+        for name in ("replay_size", "warmup", "num_envs", "chunk"):
+            check_count(self, name)
+        for name in ("unimix", "discount", "trace", "slow_rate", "range_rate"):
+            check_share(self, name)
+        for name in ("learning_rate", "actor_rate", "gradient_norm"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+        for name in ("free_nats", "dynamics_weight", "representation_weight", "entropy_weight"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
+        if self.steps_per_update % self.num_envs:
+            raise ValueError(
+                f"steps_per_update must be a multiple of num_envs, {self.num_envs}, "
+                f"not {self.steps_per_update}"
+            )
+        if self.chunk % self.steps_per_update:
+            raise ValueError(
+                f"chunk must be a multiple of steps_per_update, {self.steps_per_update}, "
+                f"not {self.chunk}"
+            )
+        if self.starts > self.batch * self.sequence:
+            raise ValueError(f"starts must be at most batch × sequence, not {self.starts}")
+        for name in ("warmup", "replay_size"):
+            if getattr(self, name) < self.num_envs * self.sequence:
+                raise ValueError(
+                    f"{name} must be at least num_envs × sequence, "
+                    f"{self.num_envs * self.sequence}, not {getattr(self, name)}"
+                )
+
+
+# Places: P = 1 for `mlp`, a cell each for `conv`.
+
+
+def arrange(x: Array, places: int) -> Array:
+    """What belongs to cells, `[..., N]`, by place: `[..., P, N / P]`."""
+    return x.reshape(*x.shape[:-1], places, -1)
+
+
+def spread(x: Array, places: int) -> Array:
+    """The same in every place: `[..., N]` -> `[..., P, N]`."""
+    return jnp.broadcast_to(x[..., None, :], (*x.shape[:-1], places, x.shape[-1]))
+
+
+def layer(weights: eqx.nn.Linear, x: Array, kernel: int = 0) -> Array:
+    """A hidden layer in every place: linear, scaled to a mean square of one, then SiLU.
+
+    With a `kernel` each place sees its neighbourhood and the mean over the ring. A single place is
+    all there is.
+    """
+    places, size = x.shape[-2:]
+    if kernel and places > 1:
+        # The mean is the same everywhere, and so is what becomes of it.
+        assert weights.bias is not None
+        near, far = jnp.split(weights.weight, [kernel * size], axis=-1)
+        everywhere = x.mean(axis=-2) @ far.T + weights.bias
+        x = nn.windows(x, kernel) @ near.T + spread(everywhere, places)
+    else:
+        x = nn.linear(weights, x)
+    return jax.nn.silu(x * jax.lax.rsqrt(jnp.square(x).mean(axis=-1, keepdims=True) + 1e-4))
+
+
+class Body(eqx.Module):
+    """Hidden layers in every place, and a head in every place or one for all."""
+
+    hidden: tuple[eqx.nn.Linear, ...]
+    top: eqx.nn.Linear | None
+    """For all: a layer on the mean and the maximum over the ring."""
+    head: eqx.nn.Linear
+    kernel: int = eqx.field(static=True)
+    """Places that a layer sees; 0 for its own alone."""
+    joins: bool = eqx.field(static=True)
+    """Whether there is one head for all."""
+
+    def __call__(self, x: Array) -> Array:
+        """`[..., P, F]` -> `[..., P, N]`, or `[..., N]` if it `joins`."""
+        for weights in self.hidden:
+            x = layer(weights, x, self.kernel)
+        if self.joins:
+            x = x[..., 0, :] if self.top is None else self.join(x)
+        return nn.linear(self.head, x)
+
+    def join(self, x: Array) -> Array:
+        """`[..., P, F]` -> `[..., F]`."""
+        assert self.top is not None
+        pooled = jnp.concatenate([x.mean(axis=-2), x.max(axis=-2)], axis=-1)
+        return layer(self.top, pooled)
+
+
+# Categorical variables, by the logarithms of their probabilities.
+
+
+def mix(logits: Array, share: float) -> Array:
+    """Log-probabilities `[..., C]`, with a share of the uniform distribution in them."""
+    return jnp.log((1.0 - share) * jax.nn.softmax(logits) + share / logits.shape[-1])
+
+
+def pick(number: Array, log_probs: Array) -> Array:
+    """One-hot draws `[..., K, C]`, by a uniform number `[..., K]` each.
+
+    The gradient goes straight through to the probabilities.
+    """
+    probs = jnp.exp(log_probs)
+    below = jnp.cumsum(probs, axis=-1)[..., :-1] <= number[..., None]
+    drawn = jax.nn.one_hot(below.sum(axis=-1), probs.shape[-1])
+    return drawn + probs - jax.lax.stop_gradient(probs)
+
+
+def likeliest(log_probs: Array) -> Array:
+    """The likeliest class of each `[..., K, C]`, as one-hot."""
+    return jax.nn.one_hot(log_probs.argmax(axis=-1), log_probs.shape[-1])
+
+
+def divergence(of: Array, from_: Array) -> Array:
+    """KL in nats, summed over all variables of a state: `[..., P, K, C]` -> `[...]`."""
+    return (jnp.exp(of) * (of - from_)).sum(axis=(-3, -2, -1))
+
+
+def symlog(x: Array) -> Array:
+    return jnp.sign(x) * jnp.log1p(jnp.abs(x))
+
+
+def symexp(x: Array) -> Array:
+    return jnp.sign(x) * jnp.expm1(jnp.abs(x))
+
+
+# The model.
+
+
+class Latent(NamedTuple):
+    """States of the model, by place."""
+
+    hidden: Array
+    """h, `[..., P, W]`."""
+    z: Array
+    """`[..., P, K C]`: one-hot for each variable."""
+    given: Array
+    """`[..., P, G]`: t/H, and the goal if it is observed."""
+
+    @property
+    def features(self) -> Array:
+        """All of it: `[..., P, F]`."""
+        return jnp.concatenate(self, axis=-1)
+
+    @property
+    def time(self) -> Array:
+        """t/H, `[...]`."""
+        return self.given[..., 0, 0]
+
+
+class Filtered(NamedTuple):
+    """What the model makes of sequences, `[T, B, ...]`."""
+
+    latent: Latent
+    """Its states, after it has seen the observation."""
+    posterior: Array
+    """Log-probabilities of z, `[T, B, P, K, C]`."""
+    ahead: Array
+    """h after the action, `[T, B, P, W]`."""
+
+
+class World(eqx.Module):
+    """The model of the world."""
+
+    evidence: eqx.nn.Linear | None
+    """A layer on (h, z) whose mean over the ring goes into every GRU; `conv` has it."""
+    entry: eqx.nn.Linear
+    inputs: eqx.nn.Linear
+    recurrent: eqx.nn.Linear
+    prior: Body
+    posterior: Body
+    tape: Body
+    reward: Body
+    success: Body
+    length: int = eqx.field(static=True)
+    num_actions: int = eqx.field(static=True)
+    places: int = eqx.field(static=True)
+    classes: int = eqx.field(static=True)
+    kernel: int = eqx.field(static=True)
+    unimix: float = eqx.field(static=True)
+
+    def given(self, obs: Array) -> Array:
+        """What is not predicted of observations `[..., D]`, by place."""
+        time, goal = obs[..., self.length : self.length + 1], obs[..., self.length + 1 :]
+        shared = spread(time, self.places)
+        if not goal.shape[-1]:
+            return shared
+        return jnp.concatenate([shared, arrange(goal, self.places)], axis=-1)
+
+    def begin(self, num: int) -> Array:
+        """h before `num` episodes."""
+        return jnp.zeros((num, self.places, int(self.recurrent.in_features)))
+
+    def advance(self, latent: Latent, action: Array) -> Array:
+        """h after `action[...]`."""
+        chosen = arrange(jax.nn.one_hot(action, self.num_actions), self.places)
+        x = jnp.concatenate([latent.z, chosen, latent.given], axis=-1)
+        if self.evidence is not None:
+            seen = jnp.concatenate([latent.hidden, latent.z], axis=-1)
+            about = layer(self.evidence, seen).mean(axis=-2)
+            around = nn.windows(x, self.kernel)
+            x = jnp.concatenate([around, spread(about, self.places)], axis=-1)
+        x = nn.linear(self.inputs, layer(self.entry, x))
+        return nn.gru(self.recurrent, latent.hidden, x)
+
+    def expect(self, hidden: Array) -> Array:
+        """The prior: log-probabilities `[..., P, K, C]`."""
+        return self._variables(self.prior(hidden))
+
+    def recognise(self, hidden: Array, obs: Array) -> Array:
+        """The posterior: log-probabilities `[..., P, K, C]`."""
+        cells = arrange(obs[..., : self.length], self.places)
+        return self._variables(self.posterior(jnp.concatenate([hidden, cells], axis=-1)))
+
+    def cells(self, hidden: Array, z: Array) -> Array:
+        """Logits of the tape's cells, `[..., L]`."""
+        found = self.tape(jnp.concatenate([hidden, z], axis=-1))
+        return found.reshape(*found.shape[:-2], self.length)
+
+    def outcome(self, ahead: Array) -> tuple[Array, Array]:
+        """Of h after an action: the reward, as symlog, and the logit of success, `[...]`."""
+        return self.reward(ahead)[..., 0], self.success(ahead)[..., 0]
+
+    def see(
+        self, ahead: Array, obs: Array, is_first: Array, number: Array | None
+    ) -> tuple[Latent, Array]:
+        """States and posteriors after observations `[B, D]`, from the h of the action before.
+
+        For `number` see `filter`.
+        """
+        hidden = jnp.where(is_first[:, None, None], 0.0, ahead)
+        posterior = self.recognise(hidden, obs)
+        z = likeliest(posterior) if number is None else pick(number, posterior)
+        return Latent(hidden, flat(z), self.given(obs)), posterior
+
+    def filter(self, obs: Array, action: Array, is_first: Array, number: Array | None) -> Filtered:
+        """Along observations `[T, B, D]` and the actions taken there.
+
+        h is zero where `is_first`, and at the first row. z is drawn by a uniform `number`
+        `[T, B, P, K]`, or is the likeliest.
+        """
+
+        def step(ahead: Array, row: Any) -> Any:
+            obs, action, is_first, number = row
+            latent, posterior = self.see(ahead, obs, is_first, number)
+            ahead = self.advance(latent, action)
+            return ahead, Filtered(latent, posterior, ahead)
+
+        rows = obs, action, is_first, number
+        return jax.lax.scan(step, self.begin(obs.shape[1]), rows)[1]
+
+    def _variables(self, logits: Array) -> Array:
+        apart = logits.reshape(*logits.shape[:-1], -1, self.classes)
+        return mix(apart, self.unimix)
+
+
+def flat(z: Array) -> Array:
+    """`[..., K, C]` -> `[..., K C]`."""
+    return z.reshape(*z.shape[:-2], -1)
+
+
+def pass_time(given: Array, tick: Array) -> Array:
+    """What is given, a step later; `tick` is 1/H."""
+    return given.at[..., 0].add(tick)
+
+
+def is_up(time: Array, tick: Array) -> Array:
+    """Whether a step at `time` is the last that the horizon allows."""
+    return time + 1.5 * tick > 1.0
+
+
+class Prediction(NamedTuple):
+    """What the model expected, `[depth, T, B, ...]`: entry `[d - 1, t]` is of row t + d, from the
+    rows up to t and from the actions up to row t + d - 1."""
+
+    cells: Array
+    """Probabilities that the tape's cells are one, `[depth, T, B, L]`."""
+    reward: Array
+    """Of the step that leads there, `[depth, T, B]`."""
+    success: Array
+    """Probability that it is the goal, `[depth, T, B]`."""
+    is_real: Array
+    """Whether row t + d is there and of the same episode: where not, the rest means nothing."""
+
+
+def predict(
+    world: World, key: Array, obs: Array, action: Array, depth: int, samples: int = 8
+) -> Prediction:
+    """One step ahead and open-loop up to `depth` steps, at every row of sequences.
+
+    Observations `[T, B, D]` and the actions `[T, B]` taken there; the last of them are not looked
+    at. An episode starts where t/H is 0. Open-loop the model goes on with z drawn from its prior,
+    and probabilities are means over so many draws. States are those that the policy would have.
+    """
+    is_first = obs[..., world.length] == 0
+    rows = len(obs)
+    found = world.filter(obs, action, is_first, None).latent
+    many = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (samples, *leaf.shape)), found)
+    episode = is_first.cumsum(axis=0)
+
+    def step(latent: Latent, row: tuple[Array, Array]) -> tuple[Latent, Prediction]:
+        number, key = row
+        here = jnp.minimum(jnp.arange(rows) + number, rows - 1)
+        there = jnp.minimum(here + 1, rows - 1)
+        chosen = jnp.broadcast_to(action[here], (samples, *action.shape))
+        hidden = world.advance(latent, chosen)
+        log_probs = world.expect(hidden)
+        z = flat(pick(jax.random.uniform(key, log_probs.shape[:-1]), log_probs))
+        reward, success = world.outcome(hidden)
+        is_there = jnp.arange(rows) + number + 1 < rows
+        given = jnp.broadcast_to(world.given(obs)[there], latent.given.shape)
+        return Latent(hidden, z, given), Prediction(
+            cells=jax.nn.sigmoid(world.cells(hidden, z)).mean(axis=0),
+            reward=symexp(reward).mean(axis=0),
+            success=jax.nn.sigmoid(success).mean(axis=0),
+            is_real=is_there[:, None] & (episode[there] == episode),
+        )
+
+    steps = jnp.arange(depth), jax.random.split(key, depth)
+    return jax.lax.scan(step, many, steps)[1]
+
+
+# What is learnt, and how.
+
+
+class Model(eqx.Module):
+    """What is learnt."""
+
+    world: World
+    actor: Body
+    critic: Body
+
+    def policy(self, latent: Latent) -> Array:
+        """Log-probabilities of the actions, `[..., A]`."""
+        found = self.actor(latent.features)
+        return mix(found.reshape(*found.shape[:-2], -1), self.world.unimix)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Learner:
+    """What is learnt, and what learning needs to go on."""
+
+    model: Model
+    slow: Body
+    """V⁻."""
+    range: Array
+    """float32: S."""
+    optimisers: tuple[optax.OptState, optax.OptState]
+    """Of the model, and of policy and value."""
+    updates: Array
+    """int32."""
+
+
+class Memory(NamedTuple):
+    """What the policy of B episodes remembers."""
+
+    model: Model
+    hidden: Array
+    """h after its last action, `[B, P, W]`."""
+
+
+def world_loss(
+    config: Config, world: World, key: Array, batch: Sequences, tick: Array
+) -> tuple[Array, tuple[dict[str, Array], Filtered]]:
+    """The loss of the model in the module docstring, its parts, and the states on the way."""
+    shape = (*batch.action.shape, world.places, *_num_variables(config))
+    number = jax.random.uniform(key, shape)
+    found = world.filter(batch.obs, batch.action, batch.is_first, number)
+    prior, posterior = world.expect(found.latent.hidden), found.posterior
+    cells, tape = world.cells(*found.latent[:2]), batch.obs[..., : world.length]
+    reward, success = world.outcome(found.ahead)
+    # At the horizon an episode ends anyway, and replay does not say whether by success.
+    may_go_on = ~is_up(found.latent.time, tick)
+    wrong = optax.sigmoid_binary_cross_entropy(success, batch.ended.astype(jnp.float32))
+    fixed = jax.lax.stop_gradient
+    parts = {
+        "tape_loss": optax.sigmoid_binary_cross_entropy(cells, tape).sum(axis=-1).mean(),
+        "reward_loss": 0.5 * jnp.square(reward - symlog(batch.reward)).mean(),
+        "success_loss": (may_go_on * wrong).mean(),
+    }
+    costs = {
+        "dynamics": jnp.maximum(config.free_nats, divergence(fixed(posterior), prior)).mean(),
+        "representation": jnp.maximum(config.free_nats, divergence(posterior, fixed(prior))).mean(),
+    }
+    total = (
+        jnp.stack([*parts.values()]).sum()
+        + config.dynamics_weight * costs["dynamics"]
+        + config.representation_weight * costs["representation"]
+    )
+    parts["kl"] = divergence(posterior, prior).mean()
+    return total, (parts, found)
+
+
+class Dream(NamedTuple):
+    """Steps that the model made up, `[N, S, ...]`."""
+
+    latent: Latent
+    """`[N + 1, S, ...]`: the state before each step, and the last one."""
+    action: Array
+    """int32."""
+    reward: Array
+    goes_on: Array
+    """The chance that the episode goes on after the step."""
+
+
+def imagine(config: Config, model: Model, key: Array, start: Latent, tick: Array) -> Dream:
+    """`imagination` steps by the policy from states `[S, ...]`."""
+    world = model.world
+
+    def step(latent: Latent, key: Array) -> Any:
+        action_key, z_key = jax.random.split(key)
+        action = ppo.sample(action_key, model.policy(latent))
+        hidden = world.advance(latent, action)
+        log_probs = world.expect(hidden)
+        z = flat(pick(jax.random.uniform(z_key, log_probs.shape[:-1]), log_probs))
+        return Latent(hidden, z, pass_time(latent.given, tick)), (latent, action, hidden)
+
+    keys = jax.random.split(key, config.imagination)
+    last, (before, action, ahead) = jax.lax.scan(step, start, keys)
+    reward, success = world.outcome(ahead)
+    return Dream(
+        latent=jax.tree.map(lambda rows, row: jnp.concatenate([rows, row[None]]), before, last),
+        action=action,
+        reward=symexp(reward),
+        goes_on=jnp.where(is_up(before.time, tick), 0.0, jax.nn.sigmoid(-success)),
+    )
+
+
+def behaviour_loss(
+    config: Config, model: Model, slow: Body, scale: Array, dream: Dream
+) -> tuple[Array, tuple[dict[str, Array], Array]]:
+    """The losses of policy and value in the module docstring, their parts, and S after."""
+    fixed = jax.lax.stop_gradient
+    latent = jax.tree.map(lambda rows: rows[:-1], dream.latent)
+    value = model.critic(dream.latent.features)[..., 0]
+    decay = config.discount * dream.goes_on
+    target = fixed(returns.lambda_returns(dream.reward, value[:-1], decay, value[-1], config.trace))
+    before, target_slow = value[:-1], fixed(slow(latent.features)[..., 0])
+    weight = jnp.cumprod(jnp.concatenate([jnp.ones_like(decay[:1]), decay[:-1]]), axis=0)
+    advantage = fixed(target - before)
+    low, high = jnp.percentile(advantage, jnp.array([5.0, 95.0]))
+    scale = scale + config.range_rate * (high - low - scale)
+    log_probs = model.policy(latent)
+    entropy = ppo.entropy(log_probs)
+    gain = advantage / jnp.maximum(scale, 1e-3) * ppo.log_prob(log_probs, dream.action)
+    parts = {
+        "actor_loss": -(weight * (gain + config.entropy_weight * entropy)).mean(),
+        "critic_loss": 0.5 * (weight * jnp.square(before - target)).mean(),
+    }
+    follow = 0.5 * (weight * jnp.square(before - target_slow)).mean()
+    total = parts["actor_loss"] + parts["critic_loss"] + follow
+    parts |= {
+        "entropy": entropy.mean(),
+        "value": before.mean(),
+        "imagined_reward": dream.reward.mean(),
+        "range": scale,
+    }
+    return total, (parts, scale)
+
+
+def _num_variables(config: Config) -> tuple[int, ...]:
+    return (config.latents if config.network == "mlp" else config.cell_latents,)
+
+
+def make_model(key: Array, config: Config, env: envs.TapeEnv, size: int) -> Model:
+    """The networks that a config asks for."""
+    length, actions = env.length, env.num_actions
+    is_plain = config.network == "mlp"
+    if not is_plain and actions != length:
+        raise ValueError("network 'conv' needs one action per cell: use 'mlp'")
+    if not is_plain and config.kernel > length:
+        raise ValueError(f"kernel must be at most the length, {length}, not {config.kernel}")
+    places, width = (1, config.width) if is_plain else (length, config.channels)
+    (variables,) = _num_variables(config)
+    z = variables * config.classes
+    given = 1 + (size - length - 1) // places
+    features, kernel = width + z + given, config.kernel
+    around = 1 if is_plain else kernel
+    everything = 0 if is_plain else width
+
+    def body(inputs: int, outputs: int, depth: int, sees: int, joins: bool) -> Any:
+        """Sizes of its layers, and how it is put together."""
+        seen = 1 if is_plain or not sees else sees + 1
+        units = [inputs, *[width] * depth]
+        sizes = [(seen * before, after) for before, after in itertools.pairwise(units)]
+        has_top = joins and not is_plain
+        sizes += [(2 * width, width)] * has_top + [(width, outputs)]
+
+        def build(layers: Sequence[eqx.nn.Linear]) -> Body:
+            hidden, rest = tuple(layers[:depth]), layers[depth:]
+            return Body(hidden, rest[0] if has_top else None, rest[-1], sees, joins)
+
+        return sizes, build
+
+    bodies = {
+        "prior": body(width, z, 1, 0, False),
+        "posterior": body(width + length // places, z, 1, 0, False),
+        "tape": body(width + z, length // places, 1, 0, False),
+        "reward": body(width, 1, 1, 0, True),
+        "success": body(width, 1, 1, 0, True),
+        "actor": body(features, actions // places, config.depth, kernel, False),
+        "critic": body(features, 1, config.depth, 0, True),
+    }
+    own = [
+        (width + z, width),
+        (around * (z + actions // places + given) + everything, width),
+        (width, 3 * width),
+        (width, 3 * width),
+    ]
+    # All in one draw, see `nn.layers`.
+    made = nn.layers(key, *own, *itertools.chain(*(sizes for sizes, _ in bodies.values())))
+    ends = itertools.accumulate((len(sizes) for sizes, _ in bodies.values()), initial=len(own))
+    built = {
+        name: build(made[start : start + len(sizes)])
+        for start, (name, (sizes, build)) in zip(ends, bodies.items(), strict=False)
+    }
+    for name in ("actor", "critic", "reward"):
+        built[name] = eqx.tree_at(lambda body: body.head, built[name], replace_fn=_fade)
+    evidence, entry, inputs, recurrent = made[: len(own)]
+    actor, critic = built.pop("actor"), built.pop("critic")
+    world = World(
+        evidence=None if is_plain else evidence,
+        entry=entry,
+        inputs=inputs,
+        recurrent=recurrent,
+        **built,
+        length=length,
+        num_actions=actions,
+        places=places,
+        classes=config.classes,
+        kernel=kernel,
+        unimix=config.unimix,
+    )
+    return Model(world, actor, critic)
+
+
+def _fade(head: eqx.nn.Linear) -> eqx.nn.Linear:
+    return jax.tree.map(lambda leaf: 0.01 * leaf, head)
+
+
+def optimiser(config: Config, rate: float) -> optax.GradientTransformation:
+    """Adam on clipped gradients, as one vector: it compiles in a fraction of the time."""
+    clip = optax.clip_by_global_norm(config.gradient_norm)
+    return optax.flatten(optax.chain(clip, optax.adam(rate)))
+
+
+def update(
+    config: Config, key: Array, learner: Learner, stored: Replay
+) -> tuple[Learner, dict[str, Array]]:
+    """Draw sequences; learn the model from them, then behaviour in it."""
+    draw_key, model_key, start_key, dream_key = jax.random.split(key, 4)
+    batch = replay.draw_sequences(draw_key, stored, config.batch, config.sequence)
+    tick = 1.0 / stored.horizon.astype(jnp.float32)
+    model, (world_state, behaviour_state) = learner.model, learner.optimisers
+
+    def lose_world(world: World) -> Any:
+        return world_loss(config, world, model_key, batch, tick)
+
+    world, world_state, (parts, found) = descend(
+        optimiser(config, config.learning_rate), lose_world, model.world, world_state
+    )
+    model = eqx.tree_at(lambda model: model.world, model, world)
+
+    num = config.batch * config.sequence
+    chosen = jax.random.bits(start_key, (config.starts,)) % num
+    start = jax.tree.map(lambda rows: rows.reshape(num, *rows.shape[2:])[chosen], found.latent)
+    dream = imagine(config, model, dream_key, start, tick)
+
+    def lose_behaviour(learnt: tuple[Body, Body]) -> Any:
+        present = Model(world, *learnt)
+        return behaviour_loss(config, present, learner.slow, learner.range, dream)
+
+    (actor, critic), behaviour_state, (more, scale) = descend(
+        optimiser(config, config.actor_rate),
+        lose_behaviour,
+        (model.actor, model.critic),
+        behaviour_state,
+    )
+    return Learner(
+        model=Model(world, actor, critic),
+        slow=optax.incremental_update(critic, learner.slow, config.slow_rate),
+        range=scale,
+        optimisers=(world_state, behaviour_state),
+        updates=learner.updates + 1,
+    ), parts | more
+
+
+def begin(model: Model, num: int) -> Memory:
+    """The memory of the policy of `num` episodes."""
+    return Memory(model, model.world.begin(num))
+
+
+def see(model: Model, hidden: Array, obs: Array, number: Array | None) -> Latent:
+    """The state after observations `[B, D]`, with t/H back at 0 as the sign of a new episode."""
+    is_first = obs[:, model.world.length] == 0
+    return model.world.see(hidden, obs, is_first, number)[0]
+
+
+def act(memory: Memory, obs: Array, key: Array) -> tuple[Memory, Array]:
+    """The `act` of the policy: the likeliest state, and the likeliest action in it."""
+    latent = see(memory.model, memory.hidden, obs, None)
+    action = memory.model.policy(latent).argmax(axis=-1)
+    return memory._replace(hidden=memory.model.world.advance(latent, action)), action
+
+
+# The loop.
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class State:
+    """A run between two chunks."""
+
+    learner: Learner
+    replay: Replay
+    hidden: Array
+    """h of the environments before their present observations, `[E, P, W]`."""
+    env: Any
+    """The environments' states, `[E]`."""
+    key: Array
+    """A typed JAX key."""
+    steps: Array
+    """int32: environment steps so far."""
+
+
+def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:
+    """The agent of the module docstring."""
+    size = observation_size(env, params)
+
+    def policy(state: State) -> Policy:
+        return snapshot("dreamer", state.learner.model, begin, act)
+
+    return Agent(
+        name="dreamer",
+        chunk=config.chunk,
+        init=partial(_init, config, env, size, params),
+        train=partial(_train, config, env, params),
+        policy=policy,
+    )
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _init(
+    config: Config, env: envs.TapeEnv, size: int, params: envs.EnvParams, key: Array
+) -> State:
+    model_key, env_key, key = jax.random.split(key, 3)
+    keys = jax.random.split(env_key, config.num_envs)
+    obs, running = jax.vmap(env.reset, in_axes=(0, None))(keys, params)
+    model = make_model(model_key, config, env, size)
+    learner = Learner(
+        model=model,
+        slow=jax.tree.map(jnp.copy, model.critic),
+        range=jnp.float32(1.0),
+        optimisers=(
+            optimiser(config, config.learning_rate).init(model.world),
+            optimiser(config, config.actor_rate).init((model.actor, model.critic)),
+        ),
+        updates=jnp.int32(0),
+    )
+    return State(
+        learner=learner,
+        replay=replay.empty(obs, config.replay_size, env.length, jnp.copy(params.horizon)),
+        hidden=model.world.begin(config.num_envs),
+        env=running,
+        key=key,
+        steps=jnp.int32(0),
+    )
+
+
+@partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)
+def _train(
+    config: Config, env: envs.TapeEnv, params: envs.EnvParams, state: State
+) -> tuple[State, dict[str, Array]]:
+    """`chunk` environment steps, and an update after every `steps_per_update` of them."""
+    step = jax.vmap(env.step, in_axes=(None, 0, 0, None))
+    watched = jax.eval_shape(partial(update, config), state.key, state.learner, state.replay)[1]
+
+    def play(carry: tuple[State, Array], _: None) -> Any:
+        """One step of every environment."""
+        state, obs = carry
+        model = state.learner.model
+        key, z_key, action_key = jax.random.split(state.key, 3)
+        shape = config.num_envs, model.world.places, *_num_variables(config)
+        latent = see(model, state.hidden, obs, jax.random.uniform(z_key, shape))
+        action = ppo.sample(action_key, model.policy(latent))
+        obs, running, reward, terminated, truncated, _info = step(None, state.env, action, params)
+        state = replace(
+            state,
+            replay=replay.append(state.replay, action, reward, obs),
+            hidden=model.world.advance(latent, action),
+            env=running,
+            key=key,
+            steps=state.steps + config.num_envs,
+        )
+        seen = {
+            "episodes": (terminated | truncated).sum(),
+            "successes": terminated.sum(),
+            "reward": reward.sum(),
+        }
+        return (state, obs), seen
+
+    def iterate(carry: tuple[State, Array], _: None) -> Any:
+        """Play until an update is due, then learn."""
+        rounds = config.steps_per_update // config.num_envs
+        (state, obs), seen = jax.lax.scan(play, carry, length=rounds)
+        key, update_key = jax.random.split(state.key)
+
+        def learn(number: Any, carry: Any) -> Any:
+            learner, sums = carry
+            now = jax.random.fold_in(update_key, number)
+            learner, found = update(config, now, learner, state.replay)
+            return learner, jax.tree.map(jnp.add, sums, found)
+
+        # A count that is zero at first is a loop that is not entered. A branch would copy all
+        # parameters.
+        due = (state.steps >= config.warmup).astype(jnp.int32)
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), watched)
+        learner, sums = jax.lax.fori_loop(0, due, learn, (state.learner, zeros))
+        return (replace(state, learner=learner, key=key), obs), (seen, sums, due)
+
+    carry = (state, jax.vmap(env.observe, in_axes=(0, None))(state.env, params))
+    rounds = config.chunk // config.steps_per_update
+    (state, _), (seen, sums, due) = jax.lax.scan(iterate, carry, length=rounds)
+    metrics = {name: values.sum() for name, values in seen.items()}
+    metrics["reward"] = metrics["reward"] / config.chunk
+    updates = jnp.maximum(due.sum(), 1)
+    return state, metrics | {name: total.sum() / updates for name, total in sums.items()}

@@ -10,16 +10,13 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from ray_cluster import children
-from tapebench import bench, protocol, report, store, sweep
+from tapebench import bench, protocol, store, sweep
 from tapebench.executors import Local
-from tapebench.report import Curve, Page, Row
-from tapebench.stats import Interval
 from test_cli import tape
 from test_training import same_results
 
@@ -418,46 +415,3 @@ def test_the_board_counts_and_estimates(capsys, tmp_path):
         shown = console.export_text()
         assert f"1/{4 * seeds} runs done" in shown
         assert "it broke" in shown
-
-
-class _Parser(HTMLParser):
-    """Whether tags are closed in the order they were opened, and what is linked to."""
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.links = [], []
-
-    def handle_starttag(self, tag, attrs):
-        self.links += [value for name, value in attrs if name in ("src", "href")]
-        if tag != "meta":
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-
-def test_the_page_is_whole_by_itself():
-    interval = Interval(0.5, 0.4, 0.6)
-    page = Page(
-        title="A <b>",
-        about="x & y",
-        facts=(("machine", "<cpu>"),),
-        rows=(
-            Row("dqn", "agent", interval, interval, Interval(0, -0.1, 0.1), 0.8, 3, 5, 12.0),
-            Row("ppo", "agent", wanted=5),
-            Row("exact ceiling", "ceiling", interval, interval),
-        ),
-        curves=(Curve("dqn", (100, 200), (interval, interval), ()),),
-        failures=(("a/b", "<script>"),),
-        absent=("dreamer",),
-    )
-    text = report.render(page)
-    parser = _Parser()
-    parser.feed(text)
-    assert parser.open == []
-    assert parser.links == []
-    assert "http" not in text
-    assert "<script>" not in text
-    assert "0.500 <small>[0.400, 0.600]</small>" in text
-    assert "Not there yet: dreamer" in text
-    assert "3/5" in text

@@ -39,6 +39,7 @@ FLOW = [
     "executors",
     "report",
     "bench",
+    "play",
     "cli",
 ]
 """Every module, in an order in which each imports only from those before it."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tyro
 
-from tapebench.cli.console import progress
+from tapebench.cli.console import progress, progress_bar
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,10 @@ class Report:
             raise ValueError(
                 f"there are no finished runs in {self.results} to report on: tape bench makes some"
             )
-        place = report.write(page, self.out or self.results / "report")
+        tables = sum(len(section.tables) for section in page.sections)
+        drawn = sum(len(section.pictures) for section in page.sections) + len(page.illustrations)
+        with progress_bar("writing", tables + drawn) as advance:
+            place = report.write(page, self.out or self.results / "report", advance)
         for sentence in page.findings.missing:
             print(f"missing: {sentence}", file=sys.stderr)
         if self.json:
@@ -64,7 +67,5 @@ class Report:
             }
             print(json.dumps(document))
             return
-        tables = sum(len(section.tables) for section in page.sections)
-        drawn = sum(len(section.pictures) for section in page.sections) + len(page.illustrations)
         print(f"{tables} tables, {drawn} figures")
         print(f"report: {place}")

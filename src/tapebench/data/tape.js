@@ -220,7 +220,7 @@ function makePlayer() {
     strip.show(cells, goal, { flipped: cell ?? -1, best: best ? best.cell : -1 });
     const parts = [`step ${at} of ${horizon}`, `distance ${(wrong / cells.length).toFixed(3)}`];
     if (!wrong) parts.push("goal reached");
-    else if (cell === undefined) parts.push("out of steps");
+    else if (cell === undefined) parts.push(at < horizon ? "no move is known" : "out of steps");
     else parts.push(`flips cell ${cell}`);
     if (wrong && cells.length <= SOLVED_LENGTH) {
       parts.push(best ? `best: cell ${best.cell}, then ${best.steps - 1} more` : "no way to the goal in time");

@@ -17,7 +17,7 @@ import numpy as np
 
 from tapebench import rules, score, store
 from tapebench.bundle import Bundle, BundleError, verify
-from tapebench.exam import SUBSETS, UNKNOWN, Exam, from_identity
+from tapebench.exam import STANDARD, SUBSETS, UNKNOWN, Exam, from_identity
 
 BUNDLES = "*.tape"
 """Files under a results directory that are taken for bundles of episodes."""
@@ -93,7 +93,15 @@ class Contest:
     @property
     def title(self) -> str:
         task = self.exam.task
-        return f"{self.experiment} on {self.exam.split}, L = {task.length}, H = {task.horizon}"
+        parts = [f"{self.experiment} on {self.exam.split}", f"L = {task.length}"]
+        parts.append(f"H = {task.horizon}")
+        if task.hidden:
+            parts.append(f"{task.hidden.bit_count()} cells hidden")
+        if task.noise:
+            parts.append(f"noise {task.noise:g}")
+        if self.exam.name != STANDARD:
+            parts.append(f"{self.exam.name} exam")
+        return ", ".join(parts)
 
     def subsets(self) -> list[str]:
         """The sides that were asked about."""
@@ -116,8 +124,13 @@ def read(root: Path) -> Findings:
     missing = [f"{fault}: left out" for fault in stored.damaged]
     by_id: dict[tuple[str, ...], dict[str, Any]] = {}
     for path in stored.paths:
-        spec = store.read_json(path / "spec.json")
-        key = _key(spec["id"])
+        try:
+            spec = store.read_json(path / "spec.json")
+            key = _key(spec["id"])
+            curve = read_curve(path, store.read_json(path / "summary.json"))
+        except (ValueError, TypeError, KeyError) as error:
+            missing.append(f"{path.relative_to(root.resolve())} is damaged ({error}): left out")
+            continue
         if key in by_id:
             raise ValueError(
                 f"two runs under {root} are called {spec['id']}: report their directories apart"
@@ -127,7 +140,7 @@ def read(root: Path) -> Findings:
             continue
         by_id[key] = {
             "spec": spec,
-            "curve": read_curve(path, store.read_json(path / "summary.json")),
+            "curve": curve,
             "provenance": _optional(path / "provenance.json"),
             "path": path,
         }
@@ -308,6 +321,11 @@ def _entry(
     runs.sort(key=lambda run: run["spec"]["seed"])
     seeds = tuple(int(run["spec"]["seed"]) for run in runs)
     at = table["agent"] == agent
+    if at.sum() != len(seeds) * len(exam.rules):
+        raise ValueError(
+            f"the runs of {runs[0]['spec']['id']} and its other seeds do not hold every rule of "
+            "their exam: they are damaged, make them anew"
+        )
     scores = {
         name: table[name][at].astype(float).reshape(len(seeds), len(exam.rules)) for name in METRICS
     }

@@ -143,7 +143,9 @@ def draw(
 ) -> list[dict[str, Any]]:
     """What each trial sets: the first nothing, the others no combination twice."""
     known = {name: defaults[name] for name in space}
-    seen, found, number = [known], [{}], 0
+    seen: list[dict[str, Any]] = [known]
+    found: list[dict[str, Any]] = [{}]
+    number = 0
     most = math.prod(len({*values, known[name]}) for name, values in space.items())
     while len(found) < trials and len(seen) < most:
         number += 1

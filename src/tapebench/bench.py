@@ -87,7 +87,8 @@ def make_plan(
         chosen = str(Path(chosen).resolve())  # workers may live in other directories
     takes, specs = {}, []
     for name in present:
-        first = _specify(track, name, chosen)
+        first = track.spec(name, experiment=track.name, split=chosen)
+        agents.configure(name)  # what cannot be is refused before anything is begun
         takes[name] = estimate(first, root)
         experiment = _name(first, root)
         specs.append(
@@ -97,27 +98,6 @@ def make_plan(
     every = tuple(spec for group in specs for spec in group)
     todo = tuple(sweep.missing(every, root))
     return Plan(track, splits.load(chosen).name, every, todo, tuple(absent), takes)
-
-
-def _specify(track: protocol.Track, agent: str, split: str) -> RunSpec:
-    """The first run of an agent. What cannot be is refused here, before anything is begun."""
-    spec = RunSpec(
-        agent=agent,
-        seed=0,
-        experiment=track.name,
-        split=split,
-        length=track.length,
-        horizon=track.horizon,
-        mask=track.mask,
-        steps=track.steps,
-        evaluate_every=track.evaluate_every,
-        episodes=track.episodes,
-        last=track.last,
-        rules=track.rules_of(split),
-        track=f"{track.name}-{track.version}",
-    )
-    agents.configure(agent)
-    return spec
 
 
 def _name(spec: RunSpec, root: Path) -> str:

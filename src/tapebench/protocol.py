@@ -415,6 +415,23 @@ class Track:
         }
         return make_exam(**given | changes)
 
+    def spec(self, agent: str, seed: int = 0, **changes: Any) -> training.RunSpec:
+        """A run of this track; `changes` are fields of `RunSpec`, such as another split."""
+        split = changes.get("split") or self.split
+        given: dict[str, Any] = {
+            "split": split,
+            "length": self.length,
+            "horizon": self.horizon,
+            "mask": self.mask,
+            "steps": self.steps,
+            "evaluate_every": self.evaluate_every,
+            "episodes": self.episodes,
+            "last": self.last,
+            "rules": self.rules_of(split),
+            "track": f"{self.name}-{self.version}",
+        }
+        return training.RunSpec(agent=agent, seed=seed, **given | changes)
+
 
 AGENTS = ("dqn", "rad", "curl", "pearl", "ppo", "ppo-dr", "dreamer")
 """The paper's learned baselines."""

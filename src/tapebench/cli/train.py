@@ -106,33 +106,24 @@ class Train:
     def specs(self) -> list[Any]:
         """The runs that are asked for."""
         from tapebench.protocol import get_track
-        from tapebench.training import RunSpec
 
         track = get_track(self.track)
-        horizon = self.horizon
-        if horizon is None:
-            horizon = track.horizon if self.length is None else self.length
         which = parse_rules(self.rules)
         trained_on = which if isinstance(which, str) else tuple(which)
-        given: dict[str, Any] = {
-            "agent": self.agent,
+        changes: dict[str, Any] = {
             "options": parse_options(self.agent, self.set),
             "experiment": self.experiment or default_experiment(trained_on),
-            "split": self.split or track.split,
             "train_on": trained_on,
-            "length": self.length or track.length,
-            "horizon": horizon,
-            "mask": track.mask,
-            "steps": self.steps or track.steps,
-            "evaluate_every": self.evaluate_every or track.evaluate_every,
-            "episodes": self.episodes or track.episodes,
-            "last": track.last,
-            "rules": track.rules if self.split is None else None,
-            "track": f"{track.name}-{track.version}",
         }
+        for name in ("split", "length", "horizon", "steps", "evaluate_every", "episodes"):
+            if getattr(self, name) is not None:
+                changes[name] = getattr(self, name)
+        if self.length is not None:
+            changes.setdefault("horizon", self.length)
         if not isinstance(trained_on, str):
-            given["rules"] = tuple(sorted(trained_on))
-        return [RunSpec(seed=seed, **given) for seed in parse_seeds(self.seeds, track.seeds)]
+            changes["rules"] = tuple(sorted(trained_on))
+        seeds = parse_seeds(self.seeds, track.seeds)
+        return [track.spec(self.agent, seed, **changes) for seed in seeds]
 
     def _list_options(self) -> None:
         from tapebench import agents

@@ -48,8 +48,6 @@ class Plan:
     """Every run, those that take longest first."""
     todo: tuple[RunSpec, ...]
     """Those that are not done."""
-    absent: tuple[str, ...]
-    """Agents of the track that do not exist yet."""
     seconds: dict[str, float]
     """What a run of each agent takes, as far as can be told beforehand."""
 
@@ -77,16 +75,11 @@ def make_plan(
     seeds: Sequence[int] | None = None,
 ) -> Plan:
     """Plan a track; `names` are agents other than those of the track."""
-    wanted = list(dict.fromkeys(names or track.agents))
-    absent = [name for name in wanted if name in protocol.AGENTS and name not in agents.NAMES]
-    present = [name for name in wanted if name not in absent]
-    if not present:
-        raise ValueError(f"there is nobody to train: {', '.join(absent)} is not there yet")
     chosen = split or track.split
     if Path(chosen).is_file():
         chosen = str(Path(chosen).resolve())  # workers may live in other directories
     takes, specs = {}, []
-    for name in present:
+    for name in dict.fromkeys(names or track.agents):
         first = track.spec(name, experiment=track.name, split=chosen)
         agents.configure(name)  # what cannot be is refused before anything is begun
         takes[name] = estimate(first, root)
@@ -97,7 +90,7 @@ def make_plan(
     specs.sort(key=lambda group: -takes[group[0].agent])
     every = tuple(spec for group in specs for spec in group)
     todo = tuple(sweep.missing(every, root))
-    return Plan(track, splits.load(chosen).name, every, todo, tuple(absent), takes)
+    return Plan(track, splits.load(chosen).name, every, todo, takes)
 
 
 def _name(spec: RunSpec, root: Path) -> str:
@@ -256,7 +249,6 @@ def summarise(
         rows=tuple(rows),
         curves=tuple(curves),
         failures=tuple((f.run, f.reason) for f in [*failures, *damaged]),
-        absent=plan.absent,
     )
 
 

@@ -62,7 +62,6 @@ class Page:
     rows: tuple[Row, ...]
     curves: tuple[Curve, ...]
     failures: tuple[tuple[str, str], ...] = ()
-    absent: tuple[str, ...] = ()
 
 
 COLUMNS = ("", "ID success", "OOD success", "drop", "of ceiling", "seeds", "per run")
@@ -100,8 +99,6 @@ def render(page: Page) -> str:
         f"<div class=wide>{_table(page.rows)}</div>",
         f"<p class=note>{NOTE}</p>",
     ]
-    if page.absent:
-        parts.append(f"<p class=note>Not there yet: {escape(', '.join(page.absent))}.</p>")
     if page.curves:
         parts.append("<h2>Learning curves</h2>")
         parts.append(_legend(page.curves))

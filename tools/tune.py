@@ -64,7 +64,7 @@ SPACE: dict[str, dict[str, tuple[Any, ...]]] = {
 searches what it adds: so what it gains or loses is due to that and not to luckier settings."""
 
 SIZES: dict[str, dict[str, tuple[Any, ...]]] = {
-    "dqn": {"width": (64, 128, 256), "batch": (256, 512), "steps_per_update": (2, 4)},
+    "dqn": {"width": (32, 64), "batch": (256, 512), "steps_per_update": (2, 4)},
     "ppo": {"width": (64, 128, 256), "depth": (2, 3), "num_envs": (40, 80)},
 }
 """How large things are and how often they learn: what costs time."""
@@ -84,7 +84,7 @@ def main() -> None:
     space = (SIZES if options.sizes else SPACE).get(options.agent)
     if space is None:
         parser.error(f"--sizes is for {' and '.join(SIZES)}: variants have the sizes of these")
-    options.trials = options.trials or (5 if options.sizes or options.agent not in SIZES else 10)
+    options.trials = options.trials or (10 if options.agent in SIZES else 5)
     options.network = options.network or agents.configure(options.agent).network
     fixed = {"network": options.network}
     defaults = asdict(agents.configure(options.agent, **fixed))

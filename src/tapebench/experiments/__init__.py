@@ -6,8 +6,8 @@ from finished runs alone. `tape reproduce` makes what is missing in between, on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -121,18 +121,3 @@ def every() -> dict[str, Experiment]:
 def results(experiment: Experiment, scale: Scale, root: Path) -> Results:
     """What there is of an experiment in a results directory."""
     return Results(scale, root, tuple(experiment.runs(scale)))
-
-
-def shortened(track: protocol.Track, steps: int, **changes: Any) -> protocol.Track:
-    """A track with another budget, evaluated as many times as it divides into."""
-    return replace(track, steps=steps, evaluate_every=steps // track.last, **changes)
-
-
-def values(found: Sequence[dict[str, Any]], *keys: str) -> list[float]:
-    """One number of each summary, by the keys that lead to it."""
-    numbers = []
-    for document in found:
-        for key in keys:
-            document = document[key]
-        numbers.append(float(document))  # type: ignore[arg-type]
-    return numbers

@@ -1,0 +1,319 @@
+"""A table as a value that reads the same in Markdown, LaTeX, CSV, HTML and a terminal.
+
+The best of each ranked column is marked, and what cannot be told apart from it by the intervals
+is marked with it: a bold number alone in its column is a finding, several are a tie.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
+
+from tapebench import store
+from tapebench.stats import Interval
+
+Cell = str | int | float | Interval | None
+"""Text, a number, a mean with its interval, or None for what is missing."""
+
+BEST, SECOND = "best", "second"
+MISSING = "–"
+AGENT, REFERENCE, CEILING = "agent", "reference", "ceiling"
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a column holds and how it is printed."""
+
+    name: str
+    digits: int = 3
+    """Digits after the point, of numbers that are not whole."""
+    better: str = ""
+    """`high` or `low` if agents are ranked by this column, else empty."""
+    signed: bool = False
+    """Whether a plus sign is printed: differences."""
+
+    def __post_init__(self) -> None:
+        if self.better not in ("", "high", "low"):
+            raise ValueError(f"better is high, low or empty, not {self.better!r}")
+
+    def number(self, value: float) -> str:
+        """A number as this column prints it."""
+        if not math.isfinite(value):
+            return MISSING
+        sign = "+" if self.signed else ""
+        if isinstance(value, int):
+            return f"{value:{sign},}"
+        text = f"{value:{sign}.{self.digits}f}"
+        return text if float(text) else f"{0.0:.{self.digits}f}"  # no minus before a zero
+
+    def ends(self, interval: Interval) -> str:
+        """The ends of an interval in brackets; nothing if it has no width."""
+        if interval.low == interval.high or not math.isfinite(interval.low):
+            return ""
+        return f"[{self.number(interval.low)}, {self.number(interval.high)}]"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table. Only agents are ranked; references and ceilings are read beside them."""
+
+    cells: tuple[Cell, ...]
+    kind: str = AGENT
+    """`agent`, `reference` or `ceiling`."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns and rows with a name for files, a title, and a caption that says what is measured.
+
+    The caption is the contract of the numbers: mean over what, interval of what, lower or higher.
+    """
+
+    name: str
+    title: str
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z0-9][a-z0-9._+-]*", self.name):
+            raise ValueError(f"a table's name is part of a file's name, not {self.name!r}")
+        for row in self.rows:
+            if len(row.cells) != len(self.columns):
+                raise ValueError(
+                    f"a row of {self.name} has {len(row.cells)} cells "
+                    f"for {len(self.columns)} columns: {row.cells[:1]}"
+                )
+
+    @cached_property
+    def marks(self) -> tuple[tuple[str, ...], ...]:
+        """`best`, `second` or nothing, for each cell of each row.
+
+        The best is the agent with the best mean; whoever's interval overlaps its interval is marked
+        best too. Of the others the same again makes second. With one agent there is no contest.
+        """
+        found = [[""] * len(self.columns) for _ in self.rows]
+        for place, column in enumerate(self.columns):
+            if not column.better:
+                continue
+            sign = 1 if column.better == "high" else -1
+            left = {
+                number: _ends(row.cells[place], sign)
+                for number, row in enumerate(self.rows)
+                if row.kind == AGENT and _is_number(row.cells[place])
+            }
+            if len(left) < 2:
+                continue
+            for mark in (BEST, SECOND):
+                if not left:
+                    break
+                leader = max(left.values(), key=lambda ends: ends.mean)
+                tied = [n for n, ends in left.items() if ends.high >= leader.low]
+                for number in tied:
+                    found[number][place] = mark
+                    del left[number]
+        return tuple(map(tuple, found))
+
+    def texts(self) -> list[tuple[str, ...]]:
+        """Every cell as plain text, row by row."""
+        return [
+            tuple(
+                _plain(column, cell) for column, cell in zip(self.columns, row.cells, strict=True)
+            )
+            for row in self.rows
+        ]
+
+    def markdown(self) -> str:
+        """A table in GitHub's Markdown: best in bold, second in italics."""
+        kinds = [self._is_numeric(place) for place in range(len(self.columns))]
+        lines = [
+            "| " + " | ".join(_markdown(column.name) for column in self.columns) + " |",
+            "| " + " | ".join("---:" if is_number else "---" for is_number in kinds) + " |",
+        ]
+        around = {BEST: "**", SECOND: "_", "": ""}
+        for row, marks in zip(self.rows, self.marks, strict=True):
+            cells = []
+            for column, cell, mark in zip(self.columns, row.cells, marks, strict=True):
+                number, ends = _halves(column, cell)
+                wrapped = f"{around[mark]}{_markdown(number)}{around[mark]}"
+                cells.append(f"{wrapped} {ends}".strip())
+            lines.append("| " + " | ".join(cells) + " |")
+        return f"**{_markdown(self.title)}**\n\n" + "\n".join(lines) + f"\n\n{self.caption}\n"
+
+    def latex(self) -> str:
+        r"""A `table` float for `\usepackage{booktabs}`: best in bold, second underlined."""
+        kinds = "".join("r" if self._is_numeric(place) else "l" for place in _range(self.columns))
+        head = " & ".join(_latex(column.name) for column in self.columns)
+        around = {BEST: r"\textbf{%s}", SECOND: r"\underline{%s}", "": "%s"}
+        lines, before = [], None
+        for row, marks in zip(self.rows, self.marks, strict=True):
+            if before is not None and before != row.kind:
+                lines.append(r"\midrule")
+            before = row.kind
+            cells = []
+            for column, cell, mark in zip(self.columns, row.cells, marks, strict=True):
+                number, ends = _halves(column, cell)
+                small = rf" {{\scriptsize {_latex(ends)}}}" if ends else ""
+                cells.append(around[mark] % _latex(number) + small)
+            lines.append(" & ".join(cells) + r" \\")
+        body = "\n".join(lines)
+        return (
+            "\\begin{table}\n\\centering\n"
+            f"\\caption{{{_latex(self.title)}. {_latex(self.caption)}}}\n"
+            f"\\label{{tab:{self.name}}}\n\\begin{{tabular}}{{{kinds}}}\n\\toprule\n"
+            f"{head} \\\\\n\\midrule\n{body}\n\\bottomrule\n\\end{{tabular}}\n\\end{{table}}\n"
+        )
+
+    def csv(self) -> str:
+        """Full precision for programs: an interval takes three columns, what is missing is empty.
+
+        The first column says what kind of row it is.
+        """
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        wide = [
+            any(isinstance(row.cells[place], Interval) for row in self.rows)
+            for place in _range(self.columns)
+        ]
+        head = ["kind"]
+        for column, is_wide in zip(self.columns, wide, strict=True):
+            name = column.name or "name"
+            head += [name, f"{name} low", f"{name} high"] if is_wide else [name]
+        writer.writerow(head)
+        for row in self.rows:
+            line: list[str] = [row.kind]
+            for cell, is_wide in zip(row.cells, wide, strict=True):
+                line += _values(cell)[: 3 if is_wide else 1]
+            writer.writerow(line)
+        return out.getvalue()
+
+    def html(self) -> str:
+        """A `<table>` whose head holds buttons; the page's script sorts by what they say.
+
+        Cells carry their number in `data-value`, so that sorting does not read printed digits.
+        """
+        head = "".join(
+            f"<th scope=col{'' if self._is_numeric(place) else ' class=text'}>"
+            f"<button type=button>{escape(column.name) or '&nbsp;'}</button></th>"
+            for place, column in enumerate(self.columns)
+        )
+        lines, before = [], None
+        for row, marks in zip(self.rows, self.marks, strict=True):
+            first = " first" if before not in (None, row.kind) else ""
+            before = row.kind
+            cells = []
+            for place, (column, cell, mark) in enumerate(
+                zip(self.columns, row.cells, marks, strict=True)
+            ):
+                number, ends = _halves(column, cell)
+                text = escape(number)
+                if mark:
+                    text = f"<b class={mark}>{text}</b>"
+                if ends:
+                    text += f" <small>{ends}</small>"
+                value = f' data-value="{_values(cell)[0]}"' if _is_number(cell) else ""
+                kind = "" if self._is_numeric(place) else " class=text"
+                tag = ("th scope=row", "th") if place == 0 else ("td", "td")
+                cells.append(f"<{tag[0]}{kind}{value}>{text}</{tag[1]}>")
+            lines.append(f'<tr class="{row.kind}{first}">{"".join(cells)}</tr>')
+        return (
+            f'<table class=sortable data-name="{self.name}"><thead><tr>{head}</tr></thead>'
+            f"<tbody>{''.join(lines)}</tbody></table>"
+        )
+
+    def save(self, place: Path) -> tuple[Path, ...]:
+        """Write `NAME.md`, `NAME.tex` and `NAME.csv` into a directory that exists."""
+        written = []
+        for ending, text in (("md", self.markdown), ("tex", self.latex), ("csv", self.csv)):
+            path = place / f"{self.name}.{ending}"
+            store.write_text(path, text())
+            written.append(path)
+        return tuple(written)
+
+    def _is_numeric(self, place: int) -> bool:
+        """Whether a column holds numbers: those are set to the right."""
+        cells = [row.cells[place] for row in self.rows if row.cells[place] is not None]
+        return not any(isinstance(cell, str) for cell in cells)
+
+
+def _range(columns: Sequence[Column]) -> range:
+    return range(len(columns))
+
+
+def _is_number(cell: Cell) -> bool:
+    if isinstance(cell, Interval):
+        return math.isfinite(cell.mean)
+    return isinstance(cell, (int, float)) and math.isfinite(cell)
+
+
+def _ends(cell: Cell, sign: int) -> Interval:
+    """A cell as an interval in which more is better."""
+    if not isinstance(cell, Interval):
+        value = sign * float(cell)  # type: ignore[arg-type]
+        return Interval(value, value, value)
+    ends = sorted((sign * cell.low, sign * cell.high))
+    return Interval(sign * cell.mean, *ends)
+
+
+def _halves(column: Column, cell: Cell) -> tuple[str, str]:
+    """A cell's number (or text) and the ends of its interval."""
+    if cell is None:
+        return MISSING, ""
+    if isinstance(cell, str):
+        return cell, ""
+    if isinstance(cell, Interval):
+        return column.number(cell.mean), column.ends(cell)
+    return column.number(cell), ""
+
+
+def _plain(column: Column, cell: Cell) -> str:
+    return " ".join(_halves(column, cell)).strip()
+
+
+def _values(cell: Cell) -> list[str]:
+    """A cell for a program: mean, low and high, or the one value and two blanks."""
+    if isinstance(cell, Interval):
+        return [_digits(value) for value in (cell.mean, cell.low, cell.high)]
+    if cell is None:
+        return ["", "", ""]
+    return [cell if isinstance(cell, str) else _digits(cell), "", ""]
+
+
+def _digits(value: float) -> str:
+    if not math.isfinite(value):
+        return ""
+    return str(value) if isinstance(value, int) else repr(float(value))
+
+
+def _markdown(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "−": "$-$",
+    "–": "--",
+    "×": r"$\times$",
+    "→": r"$\to$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "’": "'",
+    "|": "$|$",
+    "<": "$<$",
+    ">": "$>$",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+} | {letter: "\\" + letter for letter in "&%$#_"}
+
+
+def _latex(text: str) -> str:
+    return "".join(_LATEX.get(letter, letter) for letter in text)

@@ -34,10 +34,12 @@ FLOW = [
     "bundle",
     "score",
     "training",
+    "credibility",
     "protocol",
     "sweep",
     "executors",
     "report",
+    "experiments",
     "bench",
     "cli",
 ]

@@ -55,8 +55,10 @@ class Exhibit:
     def save(self, place: Path) -> None:
         """Every table as Markdown, LaTeX and CSV, every figure as SVG and PDF."""
         place.mkdir(parents=True, exist_ok=True)
-        for part in (*self.tables, *self.pictures):
-            part.save(place)
+        for table in self.tables:
+            table.save(place)
+        for picture in self.pictures:
+            picture.save(place)
 
 
 @dataclass(frozen=True)

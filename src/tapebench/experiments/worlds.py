@@ -78,7 +78,7 @@ def show_credibility(results: Results) -> Exhibit:
 def _usual_imagination() -> int:
     from tapebench import agents
 
-    usual = int(agents.configure("dreamer").imagination)  # type: ignore[attr-defined]
+    usual = int(agents.configure("dreamer").imagination)
     assert usual in IMAGINED
     return usual
 

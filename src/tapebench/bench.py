@@ -281,7 +281,7 @@ def _row(
     }
     for subset, values in scores.items():
         rng = seeding.generator(0, "bench", agent, subset)
-        found[subset] = _possible(stats.seed_interval(values, rng))
+        found[subset] = stats.within_0_and_1(stats.seed_interval(values, rng))
     if len(scores) == len(SUBSETS):
         rng = seeding.generator(0, "bench", agent, "drop")
         found["drop"] = stats.paired_interval(scores["id"], scores["ood"], rng)
@@ -326,13 +326,8 @@ def _curve(agent: str, done: Sequence[dict[str, Any]]) -> report.Curve:
         points = [np.array(values) for values in zip(*seeds, strict=True)]
         if len(seeds) < 3:
             points = [values.mean(keepdims=True) for values in points]
-        sides[subset] = tuple(_possible(stats.t_interval(values)) for values in points)
+        sides[subset] = tuple(stats.within_0_and_1(stats.t_interval(values)) for values in points)
     return report.Curve(agent, steps, **sides)
-
-
-def _possible(interval: stats.Interval) -> stats.Interval:
-    """The part of an interval that success can be in."""
-    return stats.Interval(interval.mean, max(0.0, interval.low), min(1.0, interval.high))
 
 
 def _facts(

@@ -39,6 +39,8 @@ ONE_STEP = {
 }
 """What is said of forecasts of one step."""
 
+SHARES = ("error", "whole")
+
 
 # Credibility
 
@@ -136,6 +138,12 @@ def _over_seeds(values: Sequence[float]) -> Interval | float:
     return stats.t_interval(np.array(values)) if len(values) > 1 else float(values[0])
 
 
+def _share(values: Sequence[float]) -> Interval | float:
+    """The same for shares, whose intervals end at 0 and 1."""
+    found = _over_seeds(values)
+    return stats.within_0_and_1(found) if isinstance(found, Interval) else found
+
+
 def _one_step_tables(found: Mapping[str, Any]) -> list[Table]:
     """One step ahead, a table for each subset."""
     tables = []
@@ -143,7 +151,10 @@ def _one_step_tables(found: Mapping[str, Any]) -> list[Table]:
         rows = []
         for name, seeds in found.items():
             if all(subset in one for one in seeds):
-                cells = [_over_seeds([one[subset][key] for one in seeds]) for key in ONE_STEP]
+                cells = [
+                    (_share if key in SHARES else _over_seeds)([one[subset][key] for one in seeds])
+                    for key in ONE_STEP
+                ]
                 rows.append(Row((name, *cells), REFERENCE if name in FILTERS else "agent"))
         if rows:
             tables.append(
@@ -181,7 +192,7 @@ def _panels(
 def _depth_picture(found: Mapping[str, Any]) -> Picture:
     def draw(name: str, subset: str, seeds: Sequence[Any]) -> Series:
         by_depth = zip(*(one[subset]["depth"] for one in seeds), strict=True)
-        values = [_over_seeds(errors) for errors in by_depth]
+        values = [_share(errors) for errors in by_depth]
         kept = [(depth, value) for depth, value in enumerate(values, 1) if value == value]
         return Series(name, tuple(float(depth) for depth, _ in kept), tuple(v for _, v in kept))
 
@@ -203,7 +214,7 @@ def _calibration_picture(found: Mapping[str, Any]) -> Picture:
             known = ~np.isnan(right[:, place])
             if known.any():
                 x = float(confidence[known, place].mean())
-                points.append((x, _over_seeds(right[known, place].tolist())))
+                points.append((x, _share(right[known, place].tolist())))
         return Series(name, tuple(x for x, _ in points), tuple(y for _, y in points))
 
     panels = _panels(found, draw)
@@ -217,7 +228,8 @@ def _calibration_picture(found: Mapping[str, Any]) -> Picture:
             [replace(panel, series=(*panel.series, even)) for panel in panels],
             x="probability given",
             y="came true (share)",
-            bottom=None,
+            bottom=0.0,
+            top=1.0,
         ),
     )
 
@@ -240,7 +252,7 @@ def _imagination_tables(results: Results) -> list[Table]:
         Row(
             (
                 f"{steps} steps",
-                *(_over_seeds([run[side]["success"] for run in runs]) for side in sides),
+                *(_share([run[side]["success"] for run in runs]) for side in sides),
                 *(
                     _over_seeds([planned[exam.rows(s)].mean() - run[s]["success"] for run in runs])
                     for s in sides
@@ -288,7 +300,7 @@ def _imagined(results: Results) -> list[Picture]:
     for subset, title in SIDES.items():
         rows = exam.rows(subset)
         if len(rows):
-            y = [_over_seeds([run[subset]["success"] for run in runs]) for runs in found.values()]
+            y = [_share([run[subset]["success"] for run in runs]) for runs in found.values()]
             levels = {name: float(beside[name]["success"][rows].mean()) for name in score.LINES}
             levels["exact ceiling"] = float(possible[rows].mean())
             series = Series("dreamer", tuple(map(float, found)), tuple(y))
@@ -341,7 +353,7 @@ def show_control(results: Results) -> Exhibit:
         if not runs:
             missing.append(f"{name}: no finished run")
             continue
-        cells = [_over_seeds([run[side]["success"] for run in runs]) for side in sides]
+        cells = [_share([run[side]["success"] for run in runs]) for side in sides]
         shares = [
             _over_seeds([run[side]["success"] / ceiling[side] for run in runs]) for side in sides
         ]

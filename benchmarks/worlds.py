@@ -82,9 +82,7 @@ def serve() -> None:
 def benchmark() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--json", help="write every figure to this file, or - for standard output")
-    parser.add_argument(
-        "--quick", action="store_true", help="a little of it: does it run?"
-    )
+    parser.add_argument("--quick", action="store_true", help="a little of it: does it run?")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:

@@ -22,9 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import agents, protocol, report, score, seeding, splits, stats, store, sweep
-from tapebench.exam import SUBSETS, Exam
+from tapebench import agents, protocol, score, seeding, splits, stats, store, sweep
+from tapebench.exam import SUBSETS, Exam, from_identity
 from tapebench.executors import Executor
+from tapebench.report import results
+from tapebench.report.tables import Column, Table
+from tapebench.report.tables import Row as TableRow
+from tapebench.stats import Interval
 from tapebench.sweep import Change, Failure
 from tapebench.training import Report, RunSpec
 
@@ -195,14 +199,11 @@ def lines(
     exam: Exam, root: Path, progress: Callable[[str], Any] = lambda name: None
 ) -> dict[str, score.Line]:
     """What needs no training on this exam; run on the spot once if it is not shipped, then kept."""
+    known = results.known_lines(exam, root)
+    if known is not None:
+        return known
+    found = score.run_lines(exam, progress)
     file = root / "lines" / f"{exam.hash}.json"
-    if file.is_file():
-        kept = store.read_json(file)
-        return {
-            name: {metric: np.array(by_rule) for metric, by_rule in line.items()}
-            for name, line in kept["lines"].items()
-        }
-    found = score.lines(exam, progress)
     file.parent.mkdir(parents=True, exist_ok=True)
     plain = {
         name: {metric: by_rule.tolist() for metric, by_rule in line.items()}
@@ -212,9 +213,93 @@ def lines(
     return found
 
 
+def replay(
+    root: Path, progress: Callable[[str, int, int], Any] = lambda what, done, total: None
+) -> list[str]:
+    """Have the first seed of every agent sit its exam again; keep the episodes as bundles.
+
+    Only where the run is newer than its bundle. What could not be replayed is said, not raised:
+    a report without those episodes is still a report.
+    """
+    place, notes = root / "episodes", []
+    first: dict[str, Path] = {}
+    for path in store.load(root).paths:
+        first.setdefault(path.parent.relative_to(root.resolve()).as_posix(), path)
+    for number, (name, path) in enumerate(first.items(), 1):
+        progress("replaying agents", number, len(first))
+        target = place / f"{name.replace('/', '-')}.tape"
+        if target.is_file() and target.stat().st_mtime >= (path / store.MARKER).stat().st_mtime:
+            continue
+        try:
+            exam = from_identity(store.read_json(path / "spec.json").get("exam"))
+            outcome = protocol.evaluate(path, exam)
+            place.mkdir(exist_ok=True)
+            outcome.write_bundle(target)
+        except ValueError as error:
+            notes.append(f"{name} cannot be replayed: {error}")
+    return notes
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the main table. Without training there are no intervals, only their means."""
+
+    name: str
+    kind: str
+    """`agent`, `reference` or `ceiling`."""
+    id: Interval | None = None
+    ood: Interval | None = None
+    drop: Interval | None = None
+    normalised: float | None = None
+    """OOD success as a share of what is possible."""
+    seeds: int = 0
+    wanted: int = 0
+    seconds: float | None = None
+    """Mean wall-clock of a run."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A plan's main table, and how it came about."""
+
+    title: str
+    about: str
+    facts: tuple[tuple[str, str], ...]
+    rows: tuple[Row, ...]
+    failures: tuple[tuple[str, str], ...] = ()
+
+    def table(self) -> Table:
+        """The rows to be printed."""
+        columns = (
+            Column(""),
+            Column("ID success", better="high"),
+            Column("OOD success", better="high"),
+            Column("drop", signed=True),
+            Column("of ceiling", digits=2),
+            Column("seeds"),
+            Column("s per run", digits=0),
+        )
+        rows = [
+            TableRow(
+                (
+                    row.name,
+                    row.id,
+                    row.ood,
+                    row.drop,
+                    row.normalised,
+                    f"{row.seeds}/{row.wanted}" if row.kind == "agent" else "",
+                    row.seconds,
+                ),
+                row.kind,
+            )
+            for row in self.rows
+        ]
+        return Table("main", f"{self.title}: strict success", self.about, columns, tuple(rows))
+
+
 def summarise(
     plan: Plan, root: Path, beside: dict[str, score.Line], failures: Sequence[Failure] = ()
-) -> report.Page:
+) -> Summary:
     """What the finished runs of a plan say, beside what needs no learning and what is possible."""
     exam = plan.exam
     at = {subset: exam.rows(subset) for subset in SUBSETS}
@@ -223,7 +308,7 @@ def summarise(
         subset: float(ceilings[rows].mean()) if len(rows) else float("nan")
         for subset, rows in at.items()
     }
-    rows, curves, finished, damaged = [], [], [], []
+    rows, finished, damaged = [], [], []
     for agent in plan.agents:
         group = [spec for spec in plan.specs if spec.agent == agent]
         done = []
@@ -235,44 +320,33 @@ def summarise(
                     damaged.append(Failure(str(spec.id), f"its files are damaged: {error}"))
         finished += done
         rows.append(_row(agent, done, len(group), possible))
-        if done:
-            curves.append(_curve(agent, done))
     rows.sort(key=lambda row: -(row.ood.mean if row.ood else -1.0))
     for name, line in beside.items():
         means = {subset: float(line["success"][at[subset]].mean()) for subset in SUBSETS}
         rows.append(_fixed(name, "reference", means, possible))
     rows.append(_fixed("exact ceiling", "ceiling", possible, possible))
-    return report.Page(
+    return Summary(
         title=f"TAPE {plan.track.name}",
         about=plan.track.about,
         facts=_facts(plan, root, finished),
         rows=tuple(rows),
-        curves=tuple(curves),
         failures=tuple((f.run, f.reason) for f in [*failures, *damaged]),
     )
 
 
 def _read(path: Path) -> dict[str, Any]:
     """What the table needs to know of a finished run."""
-    summary = store.read_json(path / "summary.json")
-    if "curve" not in summary:  # of an older version
-        table = store.read_table(path / "curve.parquet")
-        steps = np.unique(table["step"])
-        summary["curve"] = {"step": steps.tolist()} | {
-            subset: [
-                float(table["success"][inside & (table["step"] == step)].mean()) for step in steps
-            ]
-            for subset in SUBSETS
-            if (inside := table["subset"] == subset).any()
-        }
-    return {"summary": summary, "provenance": store.read_json(path / "provenance.json")}
+    return {
+        "summary": store.read_json(path / "summary.json"),
+        "provenance": store.read_json(path / "provenance.json"),
+    }
 
 
 def _row(
     agent: str, done: Sequence[dict[str, Any]], wanted: int, possible: dict[str, float]
-) -> report.Row:
+) -> Row:
     if not done:
-        return report.Row(agent, "agent", seeds=0, wanted=wanted)
+        return Row(agent, "agent", seeds=0, wanted=wanted)
     found: dict[str, Any] = {}
     scores = {
         subset: np.array([[run["summary"][subset]["success"]] for run in done])
@@ -288,19 +362,19 @@ def _row(
         if possible["ood"] > 0:
             found["normalised"] = found["ood"].mean / possible["ood"]
     spent = [run["provenance"].get("seconds") or 0.0 for run in done]
-    return report.Row(
+    return Row(
         agent, "agent", seeds=len(done), wanted=wanted, seconds=float(np.mean(spent)), **found
     )
 
 
-def _fixed(name: str, kind: str, means: dict[str, float], possible: dict[str, float]) -> report.Row:
+def _fixed(name: str, kind: str, means: dict[str, float], possible: dict[str, float]) -> Row:
     """A row that no training stands behind: figures without intervals."""
     point = {
         subset: None if np.isnan(mean) else stats.Interval(mean, mean, mean)
         for subset, mean in means.items()
     }
     drop = means["id"] - means["ood"]
-    return report.Row(
+    return Row(
         name,
         kind,
         id=point["id"],
@@ -308,26 +382,6 @@ def _fixed(name: str, kind: str, means: dict[str, float], possible: dict[str, fl
         drop=None if np.isnan(drop) else stats.Interval(drop, drop, drop),
         normalised=means["ood"] / possible["ood"] if possible["ood"] > 0 else None,
     )
-
-
-def _curve(agent: str, done: Sequence[dict[str, Any]]) -> report.Curve:
-    """Mean success over seeds at each evaluation; intervals from three seeds on.
-
-    Those of two are so wide that they would hide the lines.
-    """
-    steps = tuple(done[0]["summary"]["curve"]["step"])
-    sides = {}
-    for subset in SUBSETS:
-        seeds = [
-            curve[subset]
-            for run in done
-            if subset in (curve := run["summary"]["curve"]) and tuple(curve["step"]) == steps
-        ]
-        points = [np.array(values) for values in zip(*seeds, strict=True)]
-        if len(seeds) < 3:
-            points = [values.mean(keepdims=True) for values in points]
-        sides[subset] = tuple(stats.within_0_and_1(stats.t_interval(values)) for values in points)
-    return report.Curve(agent, steps, **sides)
 
 
 def _facts(

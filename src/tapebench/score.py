@@ -104,13 +104,8 @@ def _constant(run: Mapping[str, Any], num: int) -> dict[str, np.ndarray]:
 
 def lines(exam: Exam, progress: Callable[[str], Any] = lambda name: None) -> dict[str, Line]:
     """What the lines reach on this exam, rule by rule; those that cannot sit it are left out."""
-    shipped = _shipped_lines(exam)
-    if shipped is not None:
-        return {
-            name: {metric: by_rule[exam.rules] for metric, by_rule in line.items()}
-            for name, line in shipped.items()
-        }
-    return run_lines(exam, progress)
+    shipped = shipped_lines(exam)
+    return run_lines(exam, progress) if shipped is None else shipped
 
 
 def run_lines(exam: Exam, progress: Callable[[str], Any] = lambda name: None) -> dict[str, Line]:
@@ -140,7 +135,8 @@ def run_line(policy: Any, exam: Exam) -> Line:
     }
 
 
-def _shipped_lines(exam: Exam) -> dict[str, Line] | None:
+def shipped_lines(exam: Exam) -> dict[str, Line] | None:
+    """`lines` where they are shipped, else None: nothing is run."""
     task = exam.task
     is_usual = (
         (task.length, task.horizon) in SHIPPED_LINES
@@ -154,7 +150,7 @@ def _shipped_lines(exam: Exam) -> dict[str, Line] | None:
     if not is_current or shipped["episodes"] != exam.episodes:
         return None
     return {
-        name: {metric: np.array(by_rule) for metric, by_rule in line.items()}
+        name: {metric: np.array(by_rule)[exam.rules] for metric, by_rule in line.items()}
         for name, line in shipped["lines"].items()
     }
 

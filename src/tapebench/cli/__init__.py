@@ -11,6 +11,7 @@ from tapebench import __version__
 from tapebench.cli.bench import Bench
 from tapebench.cli.exam import Compare, Evaluate, Verify
 from tapebench.cli.laws import Exact, Oracle, Show
+from tapebench.cli.report import Report
 from tapebench.cli.reproduce import Reproduce
 from tapebench.cli.results import Power, Query
 from tapebench.cli.splits import Splits
@@ -24,6 +25,7 @@ Command = (
     | Annotated[Oracle, tyro.conf.subcommand("oracle")]
     | Annotated[Power, tyro.conf.subcommand("power")]
     | Annotated[Query, tyro.conf.subcommand("query")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
     | Annotated[Show, tyro.conf.subcommand("show")]
     | Annotated[Splits, tyro.conf.subcommand("splits")]

@@ -16,9 +16,8 @@ from tapebench.cli.console import progress
 from tapebench.cli.train import parse_seeds
 
 if TYPE_CHECKING:
-    from tapebench.bench import Plan
+    from tapebench.bench import Plan, Summary
     from tapebench.executors import Executor
-    from tapebench.report import Page
     from tapebench.sweep import Failure
 
 SHOWN = 24
@@ -82,7 +81,7 @@ class Bench:
     """Print one JSON document."""
 
     def run(self) -> None:
-        from tapebench import bench, report, store
+        from tapebench import bench
 
         executor = self.make_executor()
         planned = self.make_plan()
@@ -104,17 +103,28 @@ class Bench:
                 file=sys.stderr,
             )
             raise SystemExit(130) from None
-        page = self.summarise(planned, failures)
-        place = self.out / "report" / "index.html"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        store.write_text(place, report.render(page))
+        summary = self.summarise(planned, failures)
+        place = self.write_report(summary)
         if self.json:
-            print(json.dumps(as_document(page, place)))
+            print(json.dumps(as_document(summary, place)))
         else:
-            print_page(page, self.out)
+            print_summary(summary, self.out)
         print(f"report: {place}", file=sys.stderr if self.json else sys.stdout)
-        if page.failures:
+        if summary.failures:
             raise SystemExit(1)
+
+    def write_report(self, summary: Summary) -> Path:
+        """The page of all that is in the results directory, with episodes to watch."""
+        from tapebench import bench, report
+
+        with progress() as show:
+            notes = bench.replay(self.out, show)
+        for note in notes:
+            print(f"tape: {note}", file=sys.stderr)
+        page = report.make(
+            self.out, title=summary.title, failures=summary.failures, facts=summary.facts
+        )
+        return report.write(page, self.out / "report")
 
     def make_executor(self) -> Executor:
         """Where the runs are made."""
@@ -160,8 +170,8 @@ class Bench:
         seeds = None if self.seeds is None else parse_seeds(self.seeds, track.seeds)
         return bench.make_plan(track, self.out, names=names or None, split=self.split, seeds=seeds)
 
-    def summarise(self, planned: Plan, failures: Sequence[Failure]) -> Page:
-        """The main table and the curves, beside references that may have to be run first."""
+    def summarise(self, planned: Plan, failures: Sequence[Failure]) -> Summary:
+        """The main table, beside references that may have to be run first."""
         from tapebench import bench, score, training
 
         training.use_compilation_cache()
@@ -384,32 +394,33 @@ def shown(planned: Plan, slots: int) -> Iterator[Board]:
         yield board
 
 
-def print_page(page: Page, out: Path) -> None:
+def print_summary(summary: Summary, out: Path) -> None:
     """The main table, and in red what failed."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Column, Table
 
-    from tapebench.report import COLUMNS, cells
     from tapebench.sweep import LOG
 
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, 110)
-    first, *others = COLUMNS
+    made = summary.table()
+    first, *others = (column.name for column in made.columns)
     table = Table(
         Column(first, no_wrap=True),
         *(Column(name, justify="right") for name in others),
-        title=f"{page.title}: strict success",
+        title=made.title,
     )
-    for number, row in enumerate(page.rows):
-        if number and page.rows[number - 1].kind != row.kind:
+    before = None
+    for row, texts in zip(made.rows, made.texts(), strict=True):
+        if before not in (None, row.kind):
             table.add_section()
+        before = row.kind
         # Where there is little room an interval goes below its mean, and stays in one piece.
-        texts = (text.replace(", ", ",") for text in cells(row))
-        table.add_row(*map(escape, texts))
+        table.add_row(*(escape(text.replace(", ", ",")) for text in texts))
     console.print(table)
-    for run, reason in page.failures:
+    for run, reason in summary.failures:
         log = out / run / LOG
         where = f" ({log})" if log.is_file() else ""
         console.print(
@@ -419,18 +430,18 @@ def print_page(page: Page, out: Path) -> None:
         )
 
 
-def as_document(page: Page, place: Path) -> dict[str, Any]:
-    """The page's figures as one JSON document."""
+def as_document(summary: Summary, place: Path) -> dict[str, Any]:
+    """The main table's figures as one JSON document."""
     from dataclasses import asdict
 
     def tidy(value: Any) -> Any:
         return None if isinstance(value, float) and value != value else value
 
-    rows = [{key: tidy(value) for key, value in asdict(row).items()} for row in page.rows]
+    rows = [{key: tidy(value) for key, value in asdict(row).items()} for row in summary.rows]
     return {
-        "title": page.title,
-        "facts": dict(page.facts),
+        "title": summary.title,
+        "facts": dict(summary.facts),
         "rows": rows,
-        "failures": [{"run": run, "reason": reason} for run, reason in page.failures],
+        "failures": [{"run": run, "reason": reason} for run, reason in summary.failures],
         "report": str(place),
     }

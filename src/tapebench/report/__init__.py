@@ -1,8 +1,64 @@
 """What results say: tables, figures and a page. Reads files and plain values, imports no JAX.
 
 `tables` and `figures` know nothing of results: they turn values into something to paste.
+`results` reads a directory, `findings` says what is in it, `page` puts it together.
 """
 
-from tapebench.report.page import COLUMNS, Curve, Page, Row, cells, render
+from __future__ import annotations
 
-__all__ = ["COLUMNS", "Curve", "Page", "Row", "cells", "render"]
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tapebench.report.page import Page
+
+
+def make(
+    root: Path,
+    *,
+    title: str = "TAPE report",
+    failures: Sequence[tuple[str, str]] = (),
+    facts: Sequence[tuple[str, str]] = (),
+) -> Page:
+    """All that can be said of the finished runs under a directory."""
+    from tapebench.report import findings, illustrations, results
+    from tapebench.report.page import Page, Section
+
+    found = results.read(root)
+    sections = tuple(
+        Section(contest, tuple(findings.tables(contest)), tuple(findings.pictures(contest)))
+        for contest in found.contests
+    )
+    return Page(
+        title,
+        found,
+        sections,
+        tuple(illustrations.all_pictures()),
+        tuple(failures),
+        tuple(facts),
+    )
+
+
+def write(page: Page, out: Path, progress: Callable[[Path], Any] = lambda path: None) -> Path:
+    """Write `index.html`, `tables/` and `figures/` into a directory; the path of the page.
+
+    Files of an earlier report are replaced one by one, each whole, and those of contests that are
+    no longer there are left.
+    """
+    from tapebench import store
+    from tapebench.report.page import render
+
+    places = {name: out / name for name in ("tables", "figures")}
+    for place in places.values():
+        place.mkdir(parents=True, exist_ok=True)
+    for section in page.sections:
+        for table in section.tables:
+            progress(table.save(places["tables"])[0])
+        for picture in section.pictures:
+            progress(picture.save(places["figures"])[0])
+    for picture in page.illustrations:
+        progress(picture.save(places["figures"])[0])
+    path = out / "index.html"
+    store.write_text(path, render(page))
+    return path

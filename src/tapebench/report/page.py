@@ -1,55 +1,48 @@
-"""A page about results: the main table, learning curves, and how they were made.
+"""The page: one file that opens from disk, with everything it shows inside it.
 
-Everything is in the one file, drawings included, so that it can be sent and kept. It is made of
-plain values: no JAX, no agents, no results directory.
+Tables and drawings are there as they are; what is clicked through (rules, episodes) is drawn by
+the script from a JSON document in the page, see `document`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from importlib import resources
-from itertools import pairwise
+from typing import Any
 
-from tapebench.stats import Interval
+import numpy as np
 
-SIDES = {"id": "ID: rules seen in training", "ood": "OOD: held-out rules"}
+from tapebench import dynamics, exact, rules, seeding
+from tapebench.bundle import Bundle
+from tapebench.exam import STANDARD
+from tapebench.report import figures
+from tapebench.report.figures import Picture
+from tapebench.report.findings import ranked
+from tapebench.report.results import Contest, Findings
+from tapebench.report.tables import Table
 
+SHOWN_TAPES = 4
+"""Start tapes for each rule whose episodes are put into the page."""
 
-NOTE = """<span class=id>●</span> ID, <span class=ood>●</span> OOD. Mean over seeds with 95%
-intervals: Student’s t below ten seeds, a bootstrap of whole seeds from ten on. References need no
-training; <i>greedy</i> and <i>mpc</i> know the rule. The ceiling is exact: the share of start tapes
-from which any policy can succeed."""
+SEARCHED_BY_SCRIPT = 16
+"""Tapes up to this length are solved by the page's own script, move by move."""
 
-
-@dataclass(frozen=True)
-class Row:
-    """A line of the main table. Without training there are no intervals, only their means."""
-
-    name: str
-    kind: str
-    """`agent`, `reference` or `ceiling`."""
-    id: Interval | None = None
-    ood: Interval | None = None
-    drop: Interval | None = None
-    normalised: float | None = None
-    """OOD success as a share of what is possible."""
-    seeds: int = 0
-    wanted: int = 0
-    seconds: float | None = None
-    """Mean wall-clock of a run."""
+NO_CELL = 255
+"""In encoded actions: the episode is over."""
 
 
 @dataclass(frozen=True)
-class Curve:
-    """An agent's success in the course of training."""
+class Section:
+    """A contest with all that is shown of it."""
 
-    name: str
-    steps: tuple[int, ...]
-    id: tuple[Interval, ...]
-    ood: tuple[Interval, ...]
+    contest: Contest
+    tables: tuple[Table, ...]
+    pictures: tuple[Picture, ...]
 
 
 @dataclass(frozen=True)
@@ -57,70 +50,72 @@ class Page:
     """All that is on the page."""
 
     title: str
-    about: str
-    facts: tuple[tuple[str, str], ...]
-    rows: tuple[Row, ...]
-    curves: tuple[Curve, ...]
+    findings: Findings
+    sections: tuple[Section, ...]
+    illustrations: tuple[Picture, ...]
     failures: tuple[tuple[str, str], ...] = ()
-
-
-COLUMNS = ("", "ID success", "OOD success", "drop", "of ceiling", "seeds", "per run")
-
-
-def cells(row: Row) -> tuple[str, ...]:
-    """A row as text, in the order of `COLUMNS`."""
-    return (
-        row.name,
-        shown(row.id, row.kind),
-        shown(row.ood, row.kind),
-        shown(row.drop, row.kind, sign="+"),
-        "" if row.normalised is None else f"{100 * row.normalised:.0f}%",
-        f"{row.seeds}/{row.wanted}" if row.kind == "agent" else "",
-        "" if row.seconds is None else f"{row.seconds:,.0f} s",
-    )
-
-
-def shown(interval: Interval | None, kind: str, sign: str = "") -> str:
-    """A mean, and its interval if there is one."""
-    if interval is None:
-        return "–"
-    if kind != "agent" or interval.low == interval.high:
-        return f"{interval.mean:{sign}.3f}"
-    return f"{interval.mean:{sign}.3f} [{interval.low:.3f}, {interval.high:.3f}]"
+    """Runs that failed, and why."""
+    facts: tuple[tuple[str, str], ...] = field(default=())
+    """How it was made, beyond what runs say themselves."""
 
 
 def render(page: Page) -> str:
     """The page as HTML."""
+    runs = sum(len(entry.seeds) for s in page.sections for entry in s.contest.entries)
+    agents = {entry.agent for s in page.sections for entry in s.contest.entries}
+    lead = f"{runs} finished runs of {len(agents)} agents. " if runs else "No finished runs yet. "
     parts = [
         f"<h1>{escape(page.title)}</h1>",
-        f"<p class=lead>{escape(page.about)}</p>",
+        f"<p class=lead>{lead}Does an agent generalise to laws it has never seen, and if not, "
+        "why? Everything on this page comes from stored results; nothing is loaded from "
+        "elsewhere.</p>",
+        _contents(page.sections),
         _failures(page.failures),
-        "<h2>Strict success</h2>",
-        f"<div class=wide>{_table(page.rows)}</div>",
-        f"<p class=note>{NOTE}</p>",
+        _missing(page.findings.missing),
+        *(_section(section) for section in page.sections),
+        "<section id=about><h2>What is measured</h2><div class=plots>"
+        + "".join(map(_figure, page.illustrations))
+        + "</div></section>",
+        _facts([*page.facts, *_made_with(page.findings)]),
     ]
-    if page.curves:
-        parts.append("<h2>Learning curves</h2>")
-        parts.append(_legend(page.curves))
-        drawn = "".join(
-            f"<figure><figcaption>{title}</figcaption>{_plot(page, side)}</figure>"
-            for side, title in SIDES.items()
-        )
-        parts.append(f"<div class=plots>{drawn}</div>")
-    facts = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in page.facts)
-    parts.append(f"<h2>How it was made</h2><dl>{facts}</dl>")
-    body = "\n".join(part for part in parts if part)
+    document = {"contests": [_document(section.contest) for section in page.sections]}
+    return assemble(page.title, "\n".join(part for part in parts if part), document, "report.js")
+
+
+def assemble(title: str, body: str, document: Any, script: str) -> str:
+    """A whole HTML file: style, body, the JSON that scripts read, and the scripts.
+
+    The policy in its head forbids the browser to load or send anything.
+    """
+    data = json.dumps(document, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}img-src data:; '
+        "connect-src 'self'\">"
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(page.title)}</title><style>{_style()}</style></head>\n"
-        f"<body><main>\n{body}\n</main></body></html>\n"
+        '<link rel="icon" href="data:,">'
+        f"<title>{escape(title)}</title><style>{asset('report.css')}</style></head>\n"
+        f"<body><main>\n{body}\n</main>\n"
+        f'<script type="application/json" id="data">{data}</script>\n'
+        f"<script>{asset('tape.js')}\n{asset(script)}</script></body></html>\n"
     )
 
 
 @cache
-def _style() -> str:
-    return resources.files("tapebench").joinpath("data/report.css").read_text()
+def asset(name: str) -> str:
+    """A shipped style or script."""
+    return resources.files("tapebench").joinpath(f"data/{name}").read_text()
+
+
+def _contents(sections: Sequence[Section]) -> str:
+    if len(sections) < 2:
+        return ""
+    links = "".join(
+        f'<li><a href="#{section.contest.slug}">{escape(section.contest.title)}</a></li>'
+        for section in sections
+    )
+    return f"<nav aria-label=Experiments><ul>{links}</ul></nav>"
 
 
 def _failures(failures: Sequence[tuple[str, str]]) -> str:
@@ -132,140 +127,185 @@ def _failures(failures: Sequence[tuple[str, str]]) -> str:
     return f"<section class=failed><h2>Failed: {len(failures)}</h2><ul>{items}</ul></section>"
 
 
-def _table(rows: Sequence[Row]) -> str:
-    head = "".join(f"<th>{name}</th>" for name in (*COLUMNS[:3], "", *COLUMNS[3:]))
-    top = _top(rows)
-    lines = []
-    for number, row in enumerate(rows):
-        first = number and rows[number - 1].kind != row.kind
-        texts = [escape(text) for text in cells(row)]
-        texts.insert(3, _bars(row, top))
-        tag = "".join(
-            f"<th scope=row>{text}</th>" if place == 0 else f"<td>{_dimmed(text)}</td>"
-            for place, text in enumerate(texts)
-        )
-        lines.append(f'<tr class="{row.kind}{" first" if first else ""}">{tag}</tr>')
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
-
-
-def _dimmed(text: str) -> str:
-    mean, bracket, rest = text.partition(" [")
-    return f"{mean} <small>[{rest}</small>" if bracket else text
-
-
-def _top(rows: Sequence[Row]) -> float:
-    """The end of the axis of success: a little above the highest of all."""
-    ends = [side.high for row in rows for side in (row.id, row.ood) if side is not None]
-    return min(1.0, max([*ends, 0.1]) * 1.06)
-
-
-def _bars(row: Row, top: float) -> str:
-    """ID above OOD as dots with their intervals, on the axis that all rows share."""
-    if row.id is None and row.ood is None:
+def _missing(missing: Sequence[str]) -> str:
+    if not missing:
         return ""
-    width, parts = 150, ["<line class=axis x1=0 y1=24 x2=150 y2=24 />"]
-    for y, side, interval in ((8, "id", row.id), (17, "ood", row.ood)):
-        if interval is not None:
-            low, mean, high = (
-                width * max(0.0, min(1.0, value / top))
-                for value in (interval.low, interval.mean, interval.high)
-            )
-            parts.append(f'<g class="{side}"><line x1={low:.1f} y1={y} x2={high:.1f} y2={y} />')
-            parts.append(f"<circle cx={mean:.1f} cy={y} r=3.2 /></g>")
-    return f'<svg class=bars viewBox="-4 0 158 26" aria-hidden=true>{"".join(parts)}</svg>'
+    items = "".join(f"<li>{escape(sentence)}.</li>" for sentence in missing)
+    return f"<section class=missing><h2>What is missing</h2><ul>{items}</ul></section>"
 
 
-def _legend(curves: Sequence[Curve]) -> str:
-    names = "".join(
-        f'<span><i class="c{number % 8}"></i>{escape(curve.name)}</span>'
-        for number, curve in enumerate(curves)
-    )
-    return f"<p class=legend>{names}</p>"
-
-
-def _plot(page: Page, side: str) -> str:
-    """Success against steps: one line for each agent, dashes for what needs no training."""
-    width, height, left, bottom, right = 520, 320, 44, 34, 92
-    fixed = [(row.name, getattr(row, side)) for row in page.rows if row.kind != "agent"]
-    known = [(name, interval.mean) for name, interval in fixed if interval is not None]
-    ends = [point.high for curve in page.curves for point in getattr(curve, side)]
-    top = min(1.0, max([mean for _, mean in known] + ends + [0.1]) * 1.06)
-    last = max(curve.steps[-1] for curve in page.curves)
-
-    def x(step: float) -> float:
-        return left + (width - left - right) * step / last
-
-    def y(value: float) -> float:
-        return 10 + (height - 10 - bottom) * (1 - min(1.0, max(0.0, value)) / top)
-
-    end = width - right
-    parts = []
-    for value in _ticks(top):
-        parts.append(_across("grid", left, end, y(value)))
-        parts.append(_label(f"{value:g}", left - 7, y(value) + 4, "end"))
-    for step in _ticks(last):
-        parts.append(_label(_count(step), x(step), height - bottom + 17, "middle"))
-    parts += [_across("ref", left, end, y(mean)) for _, mean in known]
-    places = _apart([y(mean) for _, mean in known], 12)
-    for (name, _), place in zip(known, places, strict=True):
-        parts.append(_label(name, end + 6, place + 4, "start", "dim"))
-    for number, curve in enumerate(page.curves):
-        if points := getattr(curve, side):
-            parts.append(_band(curve.steps, points, number % 8, x, y))
-    parts.append(_label("environment steps", (left + end) / 2, height - 2, "middle", "dim"))
-    label = f"Strict success against environment steps, {SIDES[side]}"
-    size = f'viewBox="0 0 {width} {height}"'
-    return f'<svg {size} role=img aria-label="{label}">{"".join(parts)}</svg>'
-
-
-def _across(kind: str, left: float, right: float, y: float) -> str:
-    return f"<line class={kind} x1={left} y1={y:.1f} x2={right} y2={y:.1f} />"
-
-
-def _label(text: str, x: float, y: float, anchor: str, kind: str = "ink") -> str:
-    return f"<text class={kind} x={x:.1f} y={y:.1f} text-anchor={anchor}>{escape(text)}</text>"
-
-
-def _band(
-    steps: Sequence[int],
-    points: Sequence[Interval],
-    colour: int,
-    x: Callable[[float], float],
-    y: Callable[[float], float],
-) -> str:
-    """A line through the means, on a band of the intervals."""
-    across = [x(step) for step in steps]
-    upper = [f"{a:.1f},{y(p.high):.1f}" for a, p in zip(across, points, strict=True)]
-    lower = [f"{a:.1f},{y(p.low):.1f}" for a, p in zip(across, points, strict=True)]
-    line = " ".join(f"{a:.1f},{y(p.mean):.1f}" for a, p in zip(across, points, strict=True))
-    end = f"<circle cx={across[-1]:.1f} cy={y(points[-1].mean):.1f} r=2.6 />"
+def _section(section: Section) -> str:
+    contest = section.contest
+    first, *others = section.tables
+    blocks = [_table(first), *(_folded(table) for table in others)]
+    drawn = "".join(map(_figure, section.pictures))
     return (
-        f'<g class="c{colour}"><polygon points="{" ".join(upper + lower[::-1])}" />'
-        f'<polyline points="{line}" />{end}</g>'
+        f'<section id="{contest.slug}" class=contest>'
+        f"<h2>{escape(contest.title)}</h2>{''.join(blocks)}"
+        f"<h3>Figures</h3><div class=plots>{drawn}</div>"
+        f'<h3>Rule by rule</h3><div class=explorer data-contest="{contest.slug}">'
+        "<noscript>The explorer of rules and episodes needs JavaScript.</noscript></div></section>"
     )
 
 
-def _ticks(top: float) -> list[float]:
-    """Round values from 0 to at most `top`, four to eight of them."""
-    size = 1.0
-    while size > top:
-        size /= 10
-    while size * 10 <= top:
-        size *= 10
-    step = next(size * part for part in (0.1, 0.2, 0.25, 0.5, 1, 2) if top / (size * part) <= 7)
-    return [round(step * number, 10) for number in range(int(top / step + 1e-9) + 1)]
+def _table(table: Table) -> str:
+    return (
+        f"<h3>{escape(table.title)}</h3><div class=wide tabindex=0 role=region "
+        f'aria-label="{escape(table.title)}">{table.html()}</div>'
+        f"<p class=note>{escape(table.caption)}</p>"
+    )
 
 
-def _apart(places: Sequence[float], gap: float) -> list[float]:
-    """Places of labels, moved down where they would overlap."""
-    found = list(places)
-    order = sorted(range(len(found)), key=lambda number: found[number])
-    for before, number in pairwise(order):
-        found[number] = max(found[number], found[before] + gap)
-    return found
+def _folded(table: Table) -> str:
+    body = _table(table).split("</h3>", 1)[1]
+    return f"<details><summary>{escape(table.title)}</summary>{body}</details>"
 
 
-def _count(number: float) -> str:
-    if number >= 1_000_000:
-        return f"{number / 1_000_000:g}M"
-    return f"{number / 1000:g}k" if number >= 1000 else f"{number:g}"
+def _figure(picture: Picture) -> str:
+    return (
+        f"<figure><figcaption>{escape(picture.title)}</figcaption>{figures.inline(picture)}"
+        f"<p class=note>{escape(picture.caption)}</p></figure>"
+    )
+
+
+def _facts(facts: Sequence[tuple[str, str]]) -> str:
+    listed = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts)
+    return f"<section><h2>How it was made</h2><dl>{listed}</dl></section>" if facts else ""
+
+
+def _made_with(findings: Findings) -> list[tuple[str, str]]:
+    """Versions, machines and times that the runs were made with."""
+    about = [
+        made
+        for contest in findings.contests
+        for entry in contest.entries
+        for made in entry.provenance
+        if made
+    ]
+    if not about:
+        return []
+    versions = sorted(
+        {
+            f"tapebench {made['versions']['tapebench']}, jax {made['versions'].get('jax', '?')}"
+            for made in about
+        }
+    )
+    machines = sorted(
+        {f"{made['machine']['processor']}, {made['machine']['cores']} cores" for made in about}
+    )
+    revisions = sorted({made["revision"][:12] for made in about if made.get("revision")})
+    hours = sum(made.get("seconds") or 0.0 for made in about) / 3600
+    facts = [("versions", "; ".join(versions)), ("machines", "; ".join(machines))]
+    if revisions:
+        facts.append(("revisions", ", ".join(revisions)))
+    return [*facts, ("time at work", f"{hours:.2f} hours of all runs together")]
+
+
+# What the script shows
+
+
+def _document(contest: Contest) -> dict[str, Any]:
+    """A contest as the explorer reads it: rules, who reached what, and episodes to watch."""
+    exam, task = contest.exam, contest.exam.task
+    table = rules.table()
+    is_plain = task.goal is not None and not task.noise and exam.trials == 1
+    shown = min(SHOWN_TAPES, exam.num_columns) if is_plain else 0
+    counts = _histograms(contest)
+    listed = []
+    for row, rule in enumerate(exam.rules):
+        ceiling = float(contest.ceilings[row])
+        listed.append(
+            {
+                "rule": int(rule),
+                "type": str(exam.types[row]),
+                "side": str(exam.subsets[row]),
+                "wolfram": table[rule].wolfram_class,
+                "mirror": table[rule].mirror,
+                "complement": table[rule].complement,
+                "ceiling": None if np.isnan(ceiling) else round(ceiling, 6),
+                "steps": contest.optimal_steps[row].tolist(),
+                "counts": counts.get(int(rule)),
+            }
+        )
+    return {
+        "slug": contest.slug,
+        "length": task.length,
+        "horizon": task.horizon,
+        "goal": None if task.goal is None else _bits(task.goal, task.length),
+        "tapes": [_bits(dynamics.to_int(words), task.length) for words in exam.tapes()[:shown]]
+        if shown
+        else [],
+        "rules": listed,
+        "scores": [
+            *(
+                {
+                    "name": entry.agent,
+                    "kind": "agent",
+                    "success": _rounded(entry.scores["success"].mean(axis=0)),
+                }
+                for entry in ranked(contest)
+            ),
+            *(
+                {"name": name, "kind": "reference", "success": _rounded(line["success"])}
+                for name, line in contest.lines.items()
+            ),
+        ],
+        "episodes": {
+            **{bundle.about["policy"]: _encode(bundle, shown) for bundle in contest.bundles},
+            **_shortest(contest, shown),
+        }
+        if shown
+        else {},
+    }
+
+
+def _rounded(values: np.ndarray) -> list[float]:
+    return [round(float(value), 4) for value in values]
+
+
+def _bits(tape: int, length: int) -> str:
+    """A tape as text, cell 0 first."""
+    return f"{tape:0{length}b}"[::-1]
+
+
+def _encode(bundle: Bundle, shown: int) -> str:
+    """The actions of the first tapes, uint8 `[R, shown, H]`, in base 64; `NO_CELL` after the end.
+
+    Cells beyond 254 do not fit: such tapes are too long to draw, and nothing is shown of them.
+    """
+    cells = bundle.episodes.cells[:, :shown]
+    if bundle.exam.task.length > NO_CELL:
+        return ""
+    return _base64(np.where(cells < 0, NO_CELL, cells))
+
+
+def _base64(cells: np.ndarray) -> str:
+    return base64.b64encode(cells.astype(np.uint8).tobytes()).decode()
+
+
+def _shortest(contest: Contest, shown: int) -> dict[str, str]:
+    """Proved shortest ways of the standard exam at 32 cells; shorter tapes the script solves."""
+    exam = contest.exam
+    if exam.task.length != exact.MAX_LENGTH or exam.name != STANDARD or exam.task.goal != 0:
+        return {}
+    cells = np.full((len(exam.rules), shown, exam.task.horizon), NO_CELL)
+    for row, rule in enumerate(exam.rules):
+        answer = exact.exam_answers().get(int(rule))
+        if answer is None or answer["exam_version"] != seeding.EXAM_VERSION:
+            continue
+        for column, way in enumerate(answer["exam_witnesses"][:shown]):
+            if way is not None and len(way) <= exam.task.horizon:
+                cells[row, column, : len(way)] = way
+    return {"a shortest way": _base64(cells)}
+
+
+def _histograms(contest: Contest) -> dict[int, list[int]]:
+    """How many of all tapes need how many steps, for tapes that the script does not solve."""
+    task = contest.exam.task
+    if task.length <= SEARCHED_BY_SCRIPT or task.goal != 0 or task.noise:
+        return {}
+    try:
+        found = exact.shipped_ceilings(task.length, task.horizon)
+    except ValueError:
+        return {}
+    return {rule: list(reach.histogram) for rule, reach in found.items()}

@@ -1,0 +1,70 @@
+"""`tape report`: tables, figures and a page from stored results."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from tapebench.cli.console import progress
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write every table and figure that stored results suffice for, and a page to look at.
+
+    Reads results only. What is missing is said on the page and here.
+    """
+
+    results: tyro.conf.Positional[Path] = Path("runs")
+    """Results directory; the page goes to DIR/report/index.html."""
+    out: Path | None = None
+    """Directory to write to instead of DIR/report."""
+    replay: bool = False
+    """First play the exam again with every agent's first seed, so that episodes can be watched
+    (seconds to a minute an agent); they are kept in DIR/episodes."""
+    json: bool = False
+    """Print one JSON document."""
+
+    def run(self) -> None:
+        from tapebench import report
+
+        if not self.results.is_dir():
+            raise ValueError(f"there is no results directory {self.results}: name one with runs")
+        if self.replay:
+            from tapebench import bench
+
+            with progress() as show:
+                notes = bench.replay(self.results, show)
+            for note in notes:
+                print(f"tape: {note}", file=sys.stderr)
+        page = report.make(self.results)
+        if not page.sections:
+            raise ValueError(
+                f"there are no finished runs in {self.results} to report on: tape bench makes some"
+            )
+        place = report.write(page, self.out or self.results / "report")
+        for sentence in page.findings.missing:
+            print(f"missing: {sentence}", file=sys.stderr)
+        if self.json:
+            document = {
+                "report": str(place),
+                "contests": [
+                    {
+                        "name": section.contest.title,
+                        "tables": [table.name for table in section.tables],
+                        "figures": [picture.name for picture in section.pictures],
+                    }
+                    for section in page.sections
+                ],
+                "missing": list(page.findings.missing),
+            }
+            print(json.dumps(document))
+            return
+        tables = sum(len(section.tables) for section in page.sections)
+        drawn = sum(len(section.pictures) for section in page.sections) + len(page.illustrations)
+        print(f"{tables} tables, {drawn} figures")
+        print(f"report: {place}")

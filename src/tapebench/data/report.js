@@ -1,0 +1,187 @@
+// The page of a report: tables sort, rules and episodes can be looked at one by one.
+
+const report = JSON.parse(document.getElementById("data").textContent);
+
+// Tables
+
+for (const table of document.querySelectorAll("table.sortable")) {
+  const heads = [...table.tHead.rows[0].cells];
+  heads.forEach((head, place) => head.querySelector("button").addEventListener("click", () => {
+    const down = head.getAttribute("aria-sort") !== "descending";
+    heads.forEach((other) => other.removeAttribute("aria-sort"));
+    head.setAttribute("aria-sort", down ? "descending" : "ascending");
+    const value = (row) => {
+      const cell = row.cells[place];
+      return cell.dataset.value === undefined ? cell.textContent : Number(cell.dataset.value);
+    };
+    const order = (a, b) => {
+      const [x, y] = [value(a), value(b)];
+      if (typeof x !== typeof y) return typeof x === "number" ? -1 : 1; // what is missing comes last
+      const sign = down ? -1 : 1;
+      return typeof x === "number" ? sign * (x - y) : -sign * x.localeCompare(y, "en", { numeric: true });
+    };
+    table.tBodies[0].append(...[...table.tBodies[0].rows].sort(order));
+  }));
+}
+
+// Rules
+
+const percent = (share) => `${(100 * share).toFixed(0)}%`;
+
+function decode(text) {
+  return Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+}
+
+// The flips of one stored episode, or null if nothing is stored.
+function storedActions(contest, who, row, tape) {
+  const text = contest.episodes[who];
+  if (!text) return null;
+  contest.decoded ??= {};
+  const bytes = (contest.decoded[who] ??= decode(text));
+  const from = (row * contest.tapes.length + tape) * contest.horizon;
+  const cells = [...bytes.subarray(from, from + contest.horizon)];
+  const end = cells.indexOf(255);
+  return end < 0 ? cells : cells.slice(0, end);
+}
+
+// A shortest way by the search of this page, or null where it cannot be found here.
+function searchedActions(contest, rule, start) {
+  const goal = parseTape(contest.goal), cells = [];
+  for (let tape = start; wrongCells(tape, goal);) {
+    const best = bestMove(tape, rule, goal, contest.horizon - cells.length);
+    if (!best) return null;
+    cells.push(best.cell);
+    tape = evolve(flip(tape, best.cell), rule);
+  }
+  return cells;
+}
+
+function bars(entries) {
+  return element("table", { class: "bars" }, element("tbody", {}, ...entries.map(({ name, value, mark, text }) =>
+    element("tr", {}, element("th", { scope: "row" }, name), element("td", {},
+      element("span", { class: "bar", style: `--share:${value}` },
+        mark === undefined || mark === null ? null : element("i", { style: `--share:${mark}` }))),
+    element("td", {}, text)))));
+}
+
+function histogram(contest, entry) {
+  const solved = contest.goal && solve(entry.rule, parseTape(contest.goal), contest.horizon);
+  let counts = entry.counts, what = `all 2^${contest.length} tapes`;
+  if (solved) {
+    counts = [];
+    solved.forEach((steps) => { if (steps !== NO_WAY) counts[steps] = (counts[steps] || 0) + 1; });
+  }
+  if (!counts) {
+    counts = [];
+    entry.steps.forEach((steps) => { if (steps >= 0) counts[steps] = (counts[steps] || 0) + 1; });
+    what = "the exam's tapes";
+  }
+  const filled = Array.from(counts, (count) => count || 0);
+  if (!filled.length) return element("p", { class: "note" }, "No tape can reach the goal in time.");
+  const top = Math.max(...filled), total = filled.reduce((a, b) => a + b, 0);
+  return element("figure", { class: "histogram" },
+    element("div", { class: "columns", role: "img", "aria-label": `optimal steps from 0 to ${filled.length - 1}` },
+      ...filled.map((count, steps) => element("span", {
+        style: `--share:${count / top}`, title: `${steps} steps: ${percent(count / total)}`,
+      }, element("small", {}, String(steps))))),
+    element("figcaption", { class: "note" }, `Optimal steps of ${what} that can reach the goal.`));
+}
+
+function explore(box, contest) {
+  const names = contest.scores.map((score) => score.name);
+  const shades = (how, row) => {
+    const entry = contest.rules[row];
+    if (how === "ceiling") return entry.ceiling ?? 0;
+    return contest.scores[names.indexOf(how)].success[row];
+  };
+  const grid = element("div", { class: "rules", role: "group", "aria-label": "rules" });
+  const buttons = contest.rules.map((entry, row) => element("button", {
+    type: "button", class: `${entry.type} ${entry.side}`, tabindex: row ? -1 : 0, "data-rule": entry.rule,
+    onclick: () => open(row),
+  }, String(entry.rule)));
+  grid.append(...buttons);
+  grid.addEventListener("keydown", (event) => {
+    const here = buttons.indexOf(document.activeElement);
+    const wide = Math.max(1, buttons.filter((other) => other.offsetTop === buttons[0].offsetTop).length);
+    const move = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -wide, ArrowDown: wide }[event.key];
+    if (!move || here < 0 || !buttons[here + move]) return;
+    event.preventDefault();
+    focusOn(buttons, here + move);
+  });
+  const colour = choice("Shade by success of", [...names.map((name) => [name, name]), ["ceiling", "exact ceiling"]],
+    (how) => paint(how));
+  const detail = element("div", { class: "detail", "aria-live": "polite" });
+  function paint(how) {
+    buttons.forEach((button, row) => {
+      const share = shades(how, row), entry = contest.rules[row];
+      button.style.setProperty("--share", share);
+      const side = entry.side === "ood" ? "held out" : "seen";
+      button.setAttribute("aria-label", `rule ${entry.rule}, ${entry.type}, ${side}, ${how} ${share.toFixed(2)}`);
+    });
+  }
+  function open(row) {
+    buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === row)));
+    focusOn(buttons, row);
+    detail.replaceChildren(...ruleDetail(contest, row));
+    redrawAll();
+  }
+  box.append(colour.box, element("p", { class: "note" },
+    "Darker is more. A thick border marks rules held out from training. Click a rule, or move with the arrow keys."),
+  grid, detail);
+  paint(names[0]);
+}
+
+function ruleDetail(contest, row) {
+  const entry = contest.rules[row];
+  const side = entry.side === "ood" ? "held out" : "seen in training";
+  const patterns = [7, 6, 5, 4, 3, 2, 1, 0].map((pattern) => element("span", {},
+    `${pattern.toString(2).padStart(3, "0")}→${(entry.rule >> pattern) & 1}`));
+  const start = contest.tapes.length ? parseTape(contest.tapes[0])
+    : Array.from({ length: contest.length }, (_, i) => Number(i === contest.length >> 1));
+  const rows = [start];
+  while (rows.length <= contest.horizon) rows.push(evolve(rows.at(-1), entry.rule));
+  const alone = element("canvas", { role: "img", "aria-label": `rule ${entry.rule} left alone` });
+  setTimeout(() => drawSpacetime(alone, rows, [], rows.length));
+  const ceiling = entry.ceiling === null ? "not known" : entry.ceiling.toFixed(3);
+  const parts = [
+    element("h4", {}, `Rule ${entry.rule}`),
+    element("p", {}, `${entry.type}, ${side}; Wolfram class ${entry.wolfram}; mirror image ${entry.mirror}, ` +
+      `complement ${entry.complement}. Exact ceiling: ${ceiling}.`),
+    element("p", { class: "patterns" }, ...patterns),
+    element("div", { class: "sides" },
+      element("div", {}, element("h5", {}, "Left alone"), alone),
+      element("div", {}, element("h5", {}, "Success here"), bars(contest.scores.map((score) => ({
+        name: score.name, value: score.success[row], mark: entry.ceiling, text: score.success[row].toFixed(3),
+      }))), element("h5", {}, "How many steps it takes"), histogram(contest, entry))),
+  ];
+  return [...parts, ...episodes(contest, row)];
+}
+
+function episodes(contest, row) {
+  if (!contest.tapes.length) return [];
+  const entry = contest.rules[row], goal = parseTape(contest.goal);
+  const known = Object.keys(contest.episodes);
+  if (contest.length <= SOLVED_LENGTH) known.push("a shortest way");
+  if (!known.length) return [element("p", { class: "note" }, "There are no stored episodes to watch.")];
+  const player = makePlayer();
+  const note = element("p", { class: "note" });
+  const who = choice("Episode of", known.map((name) => [name, name]), () => load());
+  const tape = choice("from start tape", contest.tapes.map((_, i) => [String(i), String(i + 1)]), () => load());
+  function load() {
+    const number = Number(tape.select.value), start = parseTape(contest.tapes[number]);
+    const actions = storedActions(contest, who.select.value, row, number)
+      ?? searchedActions(contest, entry.rule, start) ?? [];
+    const fewest = entry.steps[number];
+    note.textContent = fewest >= 0 ? `From this tape ${fewest} steps are enough.`
+      : fewest === -1 ? "From this tape there is no way to the goal in time."
+        : "How many steps this tape needs is not known.";
+    player.load({ rule: entry.rule, goal, horizon: contest.horizon, start, actions });
+  }
+  setTimeout(load);
+  return [element("h5", {}, "Episodes"), element("div", { class: "choices" }, who.box, tape.box), note, player.box];
+}
+
+for (const box of document.querySelectorAll(".explorer")) {
+  const contest = report.contests.find((one) => one.slug === box.dataset.contest);
+  if (contest) explore(box, contest);
+}

@@ -1,0 +1,232 @@
+"use strict";
+// The tape in a browser: its physics, exact answers for short tapes, and how it is drawn.
+// Cells are arrays of 0 and 1 on a ring; a rule is a number from 0 to 255.
+
+const evolve = (cells, rule) => cells.map((cell, i) =>
+  (rule >> (4 * cells.at(i - 1) + 2 * cell + cells[(i + 1) % cells.length])) & 1);
+const flip = (cells, at) => cells.map((cell, i) => (i === at ? 1 - cell : cell));
+const wrongCells = (cells, goal) => cells.filter((cell, i) => cell !== goal[i]).length;
+const parseTape = (text) => [...text].map(Number);
+const packTape = (cells) => cells.reduce((sum, cell, i) => sum + cell * 2 ** i, 0);
+
+const SOLVED_LENGTH = 16; // longest tape that is searched here
+const NO_WAY = 255;
+const solutions = new Map();
+
+// Fewest steps to the goal from each of the 2^length tapes, NO_WAY where there is none in time.
+// Backwards from the goal: a tape is one step away if a flip of one cell updates into the last layer.
+function solve(rule, goal, horizon) {
+  const length = goal.length, key = `${rule},${horizon},${goal.join("")}`;
+  if (length > SOLVED_LENGTH) return null;
+  if (solutions.has(key)) return solutions.get(key);
+  const size = 2 ** length, mask = size - 1;
+  const image = new Uint32Array(size);
+  for (let tape = 0; tape < size; tape++) {
+    const left = ((tape << 1) | (tape >> (length - 1))) & mask;
+    const right = (tape >> 1) | ((tape & 1) << (length - 1));
+    let next = 0;
+    for (let pattern = 0; pattern < 8; pattern++) {
+      if ((rule >> pattern) & 1) {
+        next |= (pattern & 4 ? left : ~left) & (pattern & 2 ? tape : ~tape)
+          & (pattern & 1 ? right : ~right);
+      }
+    }
+    image[tape] = next & mask;
+  }
+  const steps = new Uint8Array(size).fill(NO_WAY);
+  steps[packTape(goal)] = 0;
+  for (let step = 1, grew = true; grew && step <= Math.min(horizon, NO_WAY - 1); step++) {
+    grew = false;
+    for (let flipped = 0; flipped < size; flipped++) {
+      if (steps[image[flipped]] !== step - 1) continue;
+      for (let cell = 0; cell < length; cell++) {
+        const tape = flipped ^ (1 << cell);
+        if (steps[tape] === NO_WAY) { steps[tape] = step; grew = true; }
+      }
+    }
+  }
+  solutions.set(key, steps);
+  return steps;
+}
+
+// The cell on a shortest way and the steps it takes; null where there is no way or it is not known.
+function bestMove(cells, rule, goal, left) {
+  const steps = solve(rule, goal, left);
+  if (!steps || steps[packTape(cells)] === NO_WAY) return null;
+  const options = cells.map((_, cell) => steps[packTape(evolve(flip(cells, cell), rule))]);
+  const fewest = Math.min(...options);
+  return fewest === NO_WAY ? null : { cell: options.indexOf(fewest), steps: fewest + 1 };
+}
+
+// Elements
+
+function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (value !== false && value !== null) made.setAttribute(key, value === true ? "" : value);
+  }
+  made.append(...children.filter((child) => child !== null));
+  return made;
+}
+
+function choice(label, options, change) {
+  const select = element("select", { onchange: () => change(select.value) },
+    ...options.map(([value, text]) => element("option", { value }, text)));
+  return { select, box: element("label", { class: "choice" }, `${label} `, select) };
+}
+
+// Drawing
+
+const drawings = new Set();
+const redrawAll = () => drawings.forEach((draw) => draw());
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
+
+// A space-time diagram: time runs down; `flips[t]` is marked in row t; row `at` has a frame.
+function drawSpacetime(canvas, rows, flips, total, at = -1) {
+  const draw = () => {
+    if (!canvas.isConnected) { drawings.delete(draw); return; }
+    const style = getComputedStyle(canvas), length = rows[0].length;
+    const colour = (name) => style.getPropertyValue(`--${name}`).trim();
+    const scale = Math.max(2, Math.min(10, Math.floor(640 / Math.max(length, total))));
+    const ratio = window.devicePixelRatio || 1;
+    canvas.width = length * scale * ratio;
+    canvas.height = total * scale * ratio;
+    canvas.style.width = `${length * scale}px`;
+    const pen = canvas.getContext("2d");
+    pen.scale(ratio, ratio);
+    pen.fillStyle = colour("card");
+    pen.fillRect(0, 0, length * scale, total * scale);
+    rows.forEach((cells, t) => {
+      pen.fillStyle = colour("zero");
+      pen.fillRect(0, t * scale, length * scale, scale);
+      pen.fillStyle = colour("one");
+      cells.forEach((cell, i) => cell && pen.fillRect(i * scale, t * scale, scale, scale));
+      if (flips[t] !== undefined) {
+        const inset = Math.max(1, scale / 4);
+        pen.fillStyle = colour("flip");
+        pen.fillRect(flips[t] * scale + inset, t * scale + inset, scale - 2 * inset, scale - 2 * inset);
+      }
+    });
+    if (at >= 0) {
+      pen.strokeStyle = colour("flip");
+      pen.lineWidth = 2;
+      pen.strokeRect(1, at * scale + 0.5, length * scale - 2, scale - 1);
+    }
+  };
+  drawings.forEach((other) => other.canvas === canvas && drawings.delete(other));
+  draw.canvas = canvas;
+  drawings.add(draw);
+  draw();
+}
+
+// The cells of one tape in a grid. `press` makes them buttons: click, Enter or space; arrows move.
+function makeStrip(length, press = null) {
+  const strip = element("div", { class: "strip", role: press ? "group" : "img", style: `--cells:${length}` });
+  const parts = [];
+  for (let cell = 0; cell < length; cell++) {
+    const part = press
+      ? element("button", { type: "button", tabindex: cell ? -1 : 0, onclick: () => press(cell) })
+      : element("span");
+    parts.push(part);
+    strip.append(part);
+  }
+  if (press) {
+    strip.addEventListener("keydown", (event) => {
+      const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      const here = parts.indexOf(document.activeElement);
+      if (!move || here < 0) return;
+      event.preventDefault();
+      focusOn(parts, (here + move + length) % length);
+    });
+  }
+  return {
+    strip, parts,
+    show(cells, goal, { flipped = -1, best = -1 } = {}) {
+      const ones = cells.filter(Boolean).length;
+      strip.setAttribute("aria-label", `tape of ${length} cells, ${ones} ones`);
+      parts.forEach((part, i) => {
+        part.className = ["one", "wrong", "flipped", "best"].filter((_, k) =>
+          [cells[i] === 1, cells[i] !== goal[i], i === flipped, i === best][k]).join(" ");
+        if (press) {
+          part.setAttribute("aria-label", `cell ${i}: ${cells[i]}${i === best ? ", best move" : ""}`);
+        }
+      });
+    },
+  };
+}
+
+function focusOn(parts, at) {
+  parts.forEach((part, i) => { part.tabIndex = i === at ? 0 : -1; });
+  parts[at].focus();
+}
+
+// Plays an episode step by step. `load` takes { rule, goal, horizon, start, actions }.
+function makePlayer() {
+  const status = element("p", { class: "status", "aria-live": "polite" });
+  const canvas = element("canvas", { role: "img", "aria-label": "space-time diagram of the episode" });
+  const slider = element("input", {
+    type: "range", min: 0, max: 0, value: 0, "aria-label": "step",
+    oninput: () => show(Number(slider.value)),
+  });
+  const button = (label, name, go) =>
+    element("button", { type: "button", "aria-label": name, title: name, onclick: go }, label);
+  const playButton = button("play", "play or pause", () => toggle());
+  const controls = element("div", { class: "controls" },
+    button("⏮", "to the start", () => show(0)), button("◀", "one step back", () => show(at - 1)),
+    playButton, button("▶", "one step on", () => show(at + 1)),
+    button("⏭", "to the end", () => show(rows.length - 1)), slider);
+  const place = element("div");
+  const box = element("div", {
+    class: "player", tabindex: 0, role: "group",
+    "aria-label": "episode player: arrow keys step, space plays",
+  }, place, controls, status, canvas);
+  let strip = null, episode = null, rows = [[0]], at = 0, timer = null;
+  box.addEventListener("keydown", (event) => {
+    if (event.target !== box) return;
+    const act = {
+      ArrowLeft: () => show(at - 1), ArrowRight: () => show(at + 1), Home: () => show(0),
+      End: () => show(rows.length - 1), " ": toggle,
+    }[event.key];
+    if (act) { event.preventDefault(); act(); }
+  });
+  function toggle() {
+    if (timer) { stop(); return; }
+    if (at === rows.length - 1) show(0);
+    timer = setInterval(() => (at < rows.length - 1 ? show(at + 1) : stop()), 350);
+    playButton.textContent = "pause";
+  }
+  function stop() {
+    clearInterval(timer);
+    timer = null;
+    playButton.textContent = "play";
+  }
+  function load(given) {
+    stop();
+    episode = given;
+    rows = [given.start];
+    for (const cell of given.actions) rows.push(evolve(flip(rows.at(-1), cell), given.rule));
+    strip = makeStrip(given.start.length);
+    place.replaceChildren(strip.strip);
+    slider.max = rows.length - 1;
+    show(0);
+  }
+  function show(step) {
+    at = Math.max(0, Math.min(rows.length - 1, step));
+    slider.value = at;
+    const { rule, goal, horizon, actions } = episode, cells = rows[at], cell = actions[at];
+    const wrong = wrongCells(cells, goal);
+    const best = at < horizon && wrong ? bestMove(cells, rule, goal, horizon - at) : null;
+    strip.show(cells, goal, { flipped: cell ?? -1, best: best ? best.cell : -1 });
+    const parts = [`step ${at} of ${horizon}`, `distance ${(wrong / cells.length).toFixed(3)}`];
+    if (!wrong) parts.push("goal reached");
+    else if (cell === undefined) parts.push("out of steps");
+    else parts.push(`flips cell ${cell}`);
+    if (wrong && cells.length <= SOLVED_LENGTH) {
+      parts.push(best ? `best: cell ${best.cell}, then ${best.steps - 1} more` : "no way to the goal in time");
+    }
+    status.textContent = parts.join(" · ");
+    drawSpacetime(canvas, rows.slice(0, at + 1), actions.slice(0, at + 1), horizon + 1, at);
+  }
+  return { box, load };
+}

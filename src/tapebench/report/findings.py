@@ -1,0 +1,557 @@
+"""What a contest says, as tables and figures that can be pasted into a paper."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import combinations
+
+import numpy as np
+
+from tapebench import rules, seeding, stats
+from tapebench.report import figures
+from tapebench.report.figures import SIDE_NAMES, Panel, Picture, RulePoint, Series
+from tapebench.report.results import RELATIONS, Contest, Entry, relation
+from tapebench.report.tables import CEILING, REFERENCE, Cell, Column, Row, Table
+from tapebench.score import PLANNER, SOFT, Line
+from tapebench.stats import Interval
+
+OVER_SEEDS = (
+    "Means over seeds of the evaluations that count, with 95% intervals over training seeds: "
+    "Student's t below ten seeds, a bootstrap of whole seeds from ten on."
+)
+MARKS = (
+    "Bold: the best agent and all whose interval overlaps its interval; second best by the same "
+    "reading of the rest."
+)
+BESIDE = (
+    "References need no training: random and flip-ones are blind, greedy and mpc know the rule."
+)
+EXACT = "The exact ceiling is the share of start tapes from which any policy can succeed in time."
+
+THRESHOLDS = np.linspace(0, 1, 21)
+
+FAILING = "failing"
+"""In place of a metric: the final distance of the episodes that fail."""
+
+
+def tables(contest: Contest) -> list[Table]:
+    """Every table that these runs suffice for."""
+    made = [
+        main_table(contest),
+        continuous_table(contest),
+        normalised_table(contest),
+        type_table(contest),
+    ]
+    if len(contest.subsets()) == 2:
+        made.append(relation_table(contest))
+        if not np.isnan(contest.ceilings).any():
+            made.append(drop_table(contest))
+    if sum(len(entry.seeds) > 1 for entry in contest.entries) > 1:
+        made.append(pairwise_table(contest))
+    made.append(rule_table(contest))
+    return made
+
+
+def pictures(contest: Contest) -> list[Picture]:
+    """Every figure that these runs suffice for."""
+    made = [success_picture(contest), curve_picture(contest)]
+    if len(contest.exam.rules) > 1:
+        made.append(rule_picture(contest))
+        made.append(profile_picture(contest))
+    if any(entry.by_steps for entry in contest.entries):
+        made.append(hardness_picture(contest))
+    return made
+
+
+# Tables
+
+
+def main_table(contest: Contest) -> Table:
+    """Success on both sides, the drop between them, and return."""
+    sides = contest.subsets()
+    columns = [Column("agent")]
+    columns += [_ranked(contest, f"{side.upper()} success") for side in sides]
+    if len(sides) == 2:
+        columns.append(Column("drop", signed=True))
+    columns += [_ranked(contest, f"{side.upper()} return", digits=2) for side in sides]
+    columns += [Column("seeds"), Column("s per run", digits=0)]
+    rows = []
+    for entry in ranked(contest):
+        cells: list[Cell] = [entry.agent]
+        cells += [success(contest, entry, side) for side in sides]
+        if len(sides) == 2:
+            at = [contest.exam.rows(side) for side in ("id", "ood")]
+            scores = entry.scores["success"]
+            cells.append(
+                stats.paired_interval(
+                    scores[:, at[0]], scores[:, at[1]], _rng(contest, entry, "drop")
+                )
+            )
+        cells += [
+            _interval(contest, entry, f"return {side}", _of_side(contest, entry, "return", side))
+            for side in sides
+        ]
+        cells += [len(entry.seeds), entry.seconds]
+        rows.append(Row(tuple(cells)))
+
+    def fixed(name: str, kind: str, by_rule: Mapping[str, np.ndarray]) -> Row:
+        means = [_mean(by_rule["success"][contest.exam.rows(side)]) for side in sides]
+        cells: list[Cell] = [name, *means]
+        if len(sides) == 2:
+            cells.append(None if None in means else means[0] - means[1])  # type: ignore[operator]
+        for side in sides:
+            known = by_rule.get("return")
+            cells.append(None if known is None else _mean(known[contest.exam.rows(side)]))
+        return Row((*cells, None, None), kind)
+
+    rows += [fixed(name, REFERENCE, line) for name, line in contest.lines.items()]
+    rows.append(fixed("exact ceiling", CEILING, {"success": contest.ceilings}))
+    counts = ", ".join(f"{len(contest.exam.rows(side))} {side.upper()}" for side in sides)
+    return Table(
+        f"{contest.slug}-main",
+        "Strict success",
+        f"Success is the share of episodes that reach the goal exactly, on {counts} rules with "
+        f"{contest.exam.num_columns} start tapes each; the drop is ID − OOD, paired by seed; "
+        f"return is undiscounted. {OVER_SEEDS} {MARKS} {BESIDE} {EXACT}",
+        tuple(columns),
+        tuple(rows),
+    )
+
+
+def continuous_table(contest: Contest) -> Table:
+    """Distances and soft success, with the distance of failures apart."""
+    sides = contest.subsets()
+    measures: dict[str, tuple[str, str]] = {
+        "final D": ("final_distance", "low"),
+        "E[D | D > 0]": (FAILING, ""),
+        "AUC": ("auc_distance", "low"),
+    }
+    measures |= {f"soft@{float(size):.2g}": (name, "high") for name, size in SOFT.items()}
+    wanted = [(label, side, *measures[label]) for label in measures for side in sides]
+    columns = [Column("agent")] + [
+        _ranked(contest, f"{side.upper()} {label}", better) for label, side, _, better in wanted
+    ]
+    rows = []
+    for entry in ranked(contest):
+        cells = [
+            _interval(contest, entry, f"{label} {side}", _of_side(contest, entry, metric, side))
+            for label, side, metric, _ in wanted
+        ]
+        rows.append(Row((entry.agent, *cells)))
+    for name, line in contest.lines.items():
+        values = [_mean(_of_side(contest, line, metric, side)) for _, side, metric, _ in wanted]
+        rows.append(Row((name, *values), REFERENCE))
+    return Table(
+        f"{contest.slug}-continuous",
+        "Continuous metrics",
+        "D is the share of cells that are wrong when an episode ends, and 0 exactly on success, so "
+        "E[D] = (1 − success) · E[D | D > 0]: an agent can lower D by succeeding more often, or by "
+        "failing closer to the goal. AUC is the mean distance over all H steps, with 0 after "
+        f"success; soft@ε counts D ≤ ε. {OVER_SEEDS} {MARKS} {BESIDE}",
+        tuple(columns),
+        tuple(rows),
+    )
+
+
+def normalised_table(contest: Contest) -> Table:
+    """Success against what is possible and what the planner reaches."""
+    sides = [side for side in contest.subsets() if _ceiling(contest, side)]
+    labels = ("of ceiling", "on solvable", "macro", f"% of {PLANNER}")
+    columns = [Column("agent")]
+    columns += [
+        _ranked(contest, f"{side.upper()} {label}", digits=1 if label[0] == "%" else 3)
+        for label in labels
+        for side in sides
+    ]
+    entries = [(entry.agent, entry.scores["success"], entry) for entry in ranked(contest)]
+    rows = []
+    for name, scores, entry in entries:
+        cells = [
+            _interval(contest, entry, f"{label} {side}", _normalised(contest, scores, label, side))
+            for label in labels
+            for side in sides
+        ]
+        rows.append(Row((name, *cells)))
+    for name, line in contest.lines.items():
+        values = [
+            _mean(_normalised(contest, line["success"][None], label, side))
+            for label in labels
+            for side in sides
+        ]
+        rows.append(Row((name, *values), REFERENCE))
+    return Table(
+        f"{contest.slug}-normalised",
+        "Success against what is possible",
+        "Of ceiling: mean success over mean exact ceiling. On solvable: success on the rules whose "
+        "ceiling is not negligible. Macro: each type of rule weighs the same. "
+        f"% of {PLANNER}: relative to random shooting with the true rule, which can be beaten. "
+        f"{OVER_SEEDS} {MARKS}",
+        tuple(columns),
+        tuple(rows),
+    )
+
+
+def type_table(contest: Contest) -> Table:
+    """Success by operational type and side."""
+    exam = contest.exam
+    groups = [
+        (kind, side, np.flatnonzero((exam.types == kind) & (exam.subsets == side)))
+        for kind in rules.TYPES
+        for side in contest.subsets()
+    ]
+    groups = [(kind, side, at) for kind, side, at in groups if len(at)]
+    columns = [Column("agent")] + [
+        _ranked(contest, f"{kind} {side.upper()} ({len(at)})") for kind, side, at in groups
+    ]
+    rows = []
+    for entry in ranked(contest):
+        cells = [
+            _interval(contest, entry, f"{kind} {side}", entry.scores["success"][:, at].mean(axis=1))
+            for kind, side, at in groups
+        ]
+        rows.append(Row((entry.agent, *cells)))
+    beside = [(name, REFERENCE, line["success"]) for name, line in contest.lines.items()]
+    beside.append(("exact ceiling", CEILING, contest.ceilings))
+    for name, kind_of_row, by_rule in beside:
+        rows.append(Row((name, *(_mean(by_rule[at]) for _, _, at in groups)), kind_of_row))
+    return Table(
+        f"{contest.slug}-types",
+        "Success by type of rule",
+        "Strict success by operational type; the number of rules is in brackets. Types differ in "
+        f"what is possible: compare with the ceiling below. {OVER_SEEDS} {MARKS}",
+        tuple(columns),
+        tuple(rows),
+    )
+
+
+def relation_table(contest: Contest) -> Table:
+    """Success by the nearest relative among the rules trained on."""
+    exam = contest.exam
+    entries = ranked(contest)
+    trained_on = entries[0].trained_on
+    kin = np.array([relation(int(rule), trained_on) for rule in exam.rules])
+    present = [name for name in RELATIONS if (kin == name).any()]
+    columns = [Column("nearest relative trained on"), Column("rules"), Column("ceiling")]
+    columns += [Column(entry.agent) for entry in entries]
+    columns += [Column(name) for name in contest.lines]
+    rows = []
+    for name in present:
+        at = np.flatnonzero(kin == name)
+        cells: list[Cell] = [name, len(at), _mean(contest.ceilings[at])]
+        cells += [
+            _interval(contest, entry, name, entry.scores["success"][:, at].mean(axis=1))
+            for entry in entries
+        ]
+        cells += [_mean(line["success"][at]) for line in contest.lines.values()]
+        rows.append(Row(tuple(cells)))
+    return Table(
+        f"{contest.slug}-relatives",
+        "Success by distance from the rules trained on",
+        "A mirror image is the same task from the other side; a complement exchanges zeros and "
+        "ones and does not keep the goal. If success falls down the column by more than the "
+        f"ceiling does, part of the ID–OOD drop is distance. {OVER_SEEDS}",
+        tuple(columns),
+        tuple(rows),
+    )
+
+
+def drop_table(contest: Contest) -> Table:
+    """The drop, the part of it that the rule sets explain, and the rest."""
+    exam = contest.exam
+    rows = []
+    for entry in ranked(contest):
+        seen, held_out = (
+            stats.Side(
+                entry.scores["success"][:, at], contest.ceilings[at].clip(0, 1), exam.types[at]
+            )
+            for at in (exam.rows("id"), exam.rows("ood"))
+        )
+        parts = stats.decompose_drop(seen, held_out, _rng(contest, entry, "decomposition"))
+        rows.append(Row((entry.agent, parts.total, parts.composition, parts.rest)))
+    return Table(
+        f"{contest.slug}-drop",
+        "The drop taken apart",
+        "ID − OOD success is the sum of two parts. Composition: what an equally skilled agent "
+        "would drop because the held-out rules are of other types and have other ceilings. Rest: "
+        "less success on held-out rules than on seen rules of the same type and ceiling level, "
+        f"which includes the luck of which rules were held out. {OVER_SEEDS}",
+        (
+            Column("agent"),
+            Column("drop", signed=True),
+            Column("composition", signed=True),
+            Column("rest", signed=True),
+        ),
+        tuple(rows),
+    )
+
+
+def pairwise_table(contest: Contest) -> Table:
+    """Every two agents: difference, probability of improvement, Welch's test with Holm."""
+    entries = [entry for entry in ranked(contest) if len(entry.seeds) > 1]
+    sides = contest.subsets()
+    found = []
+    for a, b in combinations(entries, 2):
+        for side in sides:
+            ours, theirs = (e.scores["success"][:, contest.exam.rows(side)] for e in (a, b))
+            better = stats.probability_of_improvement(ours, theirs, _rng(contest, a, b.agent, side))
+            found.append((a.agent, b.agent, side, stats.welch(ours, theirs), better))
+    corrected = stats.holm(np.array([test.p for *_, test, _ in found]))
+    rows = [
+        Row((a, b, side.upper(), test.difference, better, test.p, float(p)))
+        for (a, b, side, test, better), p in zip(found, corrected, strict=True)
+    ]
+    return Table(
+        f"{contest.slug}-pairwise",
+        "Every two agents",
+        "A − B is the difference in mean success with its 95% interval by Welch's test; P(A > B) "
+        "the chance that a run of A beats one of B on a rule; p (Holm) is corrected for all tests "
+        "of this table together: compare it with 0.05 as it is.",
+        (
+            Column("A"),
+            Column("B"),
+            Column("side"),
+            Column("A − B", signed=True),
+            Column("P(A > B)", digits=2),
+            Column("p", digits=4),
+            Column("p (Holm)", digits=4),
+        ),
+        tuple(rows),
+    )
+
+
+def rule_table(contest: Contest) -> Table:
+    """Every rule: what is possible, and what each agent and line reaches."""
+    exam, entries = contest.exam, ranked(contest)
+    columns = [Column("rule"), Column("type"), Column("side"), Column("ceiling")]
+    columns += [Column("optimal steps", digits=1)]
+    columns += [Column(entry.agent) for entry in entries]
+    columns += [Column(name) for name in contest.lines]
+    rows = []
+    for row, rule in enumerate(exam.rules):
+        ways = contest.optimal_steps[row]
+        cells: list[Cell] = [int(rule), str(exam.types[row]), str(exam.subsets[row]).upper()]
+        cells.append(_mean(contest.ceilings[row : row + 1]))
+        cells.append(float(ways[ways >= 0].mean()) if (ways >= 0).any() else None)
+        cells += [float(entry.scores["success"][:, row].mean()) for entry in entries]
+        cells += [float(line["success"][row]) for line in contest.lines.values()]
+        rows.append(Row(tuple(cells)))
+    return Table(
+        f"{contest.slug}-rules",
+        "Every rule",
+        "Mean strict success over seeds and start tapes. Optimal steps: the mean of the fewest "
+        "steps over the exam's tapes that can reach the goal at all.",
+        tuple(columns),
+        tuple(rows),
+    )
+
+
+# Figures
+
+
+def success_picture(contest: Contest) -> Picture:
+    """Success on both sides as dots with intervals."""
+    sides = contest.subsets()
+    drawn: dict[str, dict[str, Interval | float]] = {}
+    for entry in ranked(contest):
+        drawn[entry.agent] = {side.upper(): success(contest, entry, side) for side in sides}
+    for name, line in contest.lines.items():
+        drawn[name] = {
+            side.upper(): float(line["success"][contest.exam.rows(side)].mean()) for side in sides
+        }
+    known = {side.upper(): _ceiling(contest, side) for side in sides}
+    if all(value is not None for value in known.values()):
+        drawn["exact ceiling"] = {side: float(value or 0.0) for side, value in known.items()}
+    colours = {side.upper(): figures.SIDE_COLOURS[side] for side in sides}
+    return Picture(
+        f"{contest.slug}-success",
+        "Strict success",
+        "Strict success of every agent and reference, ID and OOD, with 95% intervals over seeds.",
+        figures.dots(drawn, x="strict success", colours=colours),
+    )
+
+
+def curve_picture(contest: Contest) -> Picture:
+    """Success in the course of training, beside what needs none."""
+    panels = []
+    for side in contest.subsets():
+        series = []
+        for entry in sorted(contest.entries, key=lambda entry: entry.agent):
+            if side in entry.curve.success:
+                seeds = entry.curve.success[side]
+                series.append(Series(entry.agent, entry.curve.steps, tuple(_band(seeds))))
+        levels = {
+            name: float(line["success"][contest.exam.rows(side)].mean())
+            for name, line in contest.lines.items()
+        }
+        possible = _ceiling(contest, side)
+        if possible is not None:
+            levels["ceiling"] = possible
+        panels.append(Panel(SIDE_NAMES[side], tuple(series), levels))
+    return Picture(
+        f"{contest.slug}-curves",
+        "Learning curves",
+        "Strict success at every evaluation: mean over seeds, with a band of the 95% t interval "
+        "from three seeds on. Dotted: what needs no training, and the exact ceiling.",
+        figures.lines(panels, x="environment steps", y="strict success"),
+    )
+
+
+def rule_picture(contest: Contest) -> Picture:
+    """Every rule's success below its ceiling, for each agent."""
+    panels = {}
+    for entry in ranked(contest):
+        means = entry.scores["success"].mean(axis=0)
+        panels[entry.agent] = [
+            RulePoint(
+                int(rule),
+                str(contest.exam.types[row]),
+                float(means[row]),
+                _mean(contest.ceilings[row : row + 1]),
+                contest.exam.subsets[row] == "ood",
+            )
+            for row, rule in enumerate(contest.exam.rules)
+        ]
+    return Picture(
+        f"{contest.slug}-per-rule",
+        "Performance per rule",
+        "Each point is a rule, coloured by its type, hollow if it was seen in training and filled "
+        "if held out; ticks mark its exact ceiling. All panels have the rules in the same order.",
+        figures.per_rule(panels, y="success"),
+    )
+
+
+def profile_picture(contest: Contest) -> Picture:
+    """How success is distributed over runs and rules."""
+    panels = {
+        SIDE_NAMES[side]: {
+            entry.agent: stats.performance_profile(
+                entry.scores["success"][:, contest.exam.rows(side)],
+                THRESHOLDS,
+                _rng(contest, entry, "profile", side),
+            )
+            for entry in sorted(contest.entries, key=lambda entry: entry.agent)
+        }
+        for side in contest.subsets()
+    }
+    return Picture(
+        f"{contest.slug}-profiles",
+        "Performance profiles",
+        "The share of runs × rules whose success is above each threshold, with pointwise 95% bands "
+        "over seeds. At 0 it is the share of rules solved at all.",
+        figures.profiles(panels),
+    )
+
+
+def hardness_picture(contest: Contest) -> Picture:
+    """Success against the fewest steps that the tape allows."""
+    panels = []
+    for side in contest.subsets():
+        series = [
+            Series(
+                entry.agent,
+                tuple(map(float, entry.by_steps[side])),
+                tuple(band for values in entry.by_steps[side].values() for band in _band(values)),
+            )
+            for entry in sorted(contest.entries, key=lambda entry: entry.agent)
+            if side in entry.by_steps
+        ]
+        panels.append(Panel(SIDE_NAMES[side], tuple(series)))
+    return Picture(
+        f"{contest.slug}-hardness",
+        "How hard was the tape?",
+        "Strict success against the fewest steps in which the goal can be reached from the start "
+        "tape under the episode's rule; tapes without a way are left out. Mean over seeds and 95% "
+        "t band.",
+        figures.lines(panels, x="optimal steps", y="strict success"),
+    )
+
+
+# Pieces
+
+
+def ranked(contest: Contest) -> list[Entry]:
+    """Agents by their success on held-out rules, or on the only side there is."""
+    at = contest.exam.rows(contest.subsets()[-1])
+    return sorted(contest.entries, key=lambda entry: -entry.scores["success"][:, at].mean())
+
+
+def success(contest: Contest, entry: Entry, side: str) -> Interval:
+    """An agent's success on a side."""
+    found = stats.seed_interval(
+        _of_side(contest, entry, "success", side)[:, None], _rng(contest, entry, "success", side)
+    )
+    return Interval(found.mean, max(found.low, 0.0), min(found.high, 1.0))
+
+
+def _rng(contest: Contest, entry: Entry, *names: str) -> np.random.Generator:
+    """Draws of its own for every number, so that none moves when another is added."""
+    return seeding.generator(
+        0, "report", contest.experiment, contest.exam.hash, entry.agent, *names
+    )
+
+
+def _interval(contest: Contest, entry: Entry, name: str, values: np.ndarray) -> Cell:
+    """An interval over seeds; None where a value does not exist for every seed."""
+    if not len(values) or not np.isfinite(values).all():
+        return None
+    return stats.seed_interval(values[:, None], _rng(contest, entry, name))
+
+
+def _of_side(contest: Contest, who: Entry | Line, metric: str, side: str) -> np.ndarray:
+    """The mean of a metric over the rules of a side: `[S]` of an agent, `[1]` of a line.
+
+    `FAILING` is the final distance of the episodes that fail; nan where none does.
+    """
+    if metric == FAILING:
+        failing = 1 - _of_side(contest, who, "success", side)
+        distance = _of_side(contest, who, "final_distance", side)
+        return np.divide(distance, failing, out=np.full(len(failing), np.nan), where=failing > 0)
+    scores = who.scores[metric] if isinstance(who, Entry) else who[metric][None]
+    return np.asarray(scores[:, contest.exam.rows(side)].mean(axis=1))
+
+
+def _normalised(contest: Contest, scores: np.ndarray, label: str, side: str) -> np.ndarray:
+    """`[S]` of `scores[S, R]`; empty where it cannot be said."""
+    at = contest.exam.rows(side)
+    ceilings, own = contest.ceilings[at], scores[:, at]
+    if label == "of ceiling":
+        return stats.ceiling_normalised(own, ceilings)
+    if label == "on solvable":
+        is_any = (ceilings > stats.NEGLIGIBLE).any()
+        return stats.solvable_only(own, ceilings) if is_any else np.empty(0)
+    if label == "macro":
+        return stats.macro_average(own, contest.exam.types[at])
+    if PLANNER not in contest.lines:
+        return np.empty(0)
+    reached = float(contest.lines[PLANNER]["success"][at].mean())
+    return 100 * own.mean(axis=1) / reached if reached else np.empty(0)
+
+
+def _ceiling(contest: Contest, side: str) -> float | None:
+    """The mean ceiling of a side, if that of every rule is known."""
+    return _mean(contest.ceilings[contest.exam.rows(side)])
+
+
+def _mean(values: np.ndarray) -> float | None:
+    if not len(values):
+        return None
+    mean = float(values.mean())
+    return None if np.isnan(mean) else mean
+
+
+def _band(seeds: np.ndarray) -> list[Interval | float]:
+    """Mean and t interval of each column of `seeds[S, K]` (or of `[S]`), from three seeds on.
+
+    Intervals of two are so wide that they would hide the lines.
+    """
+    table = seeds.reshape(len(seeds), -1)
+    if len(table) < 3:
+        return [float(value) for value in table.mean(axis=0)]
+    found = [stats.t_interval(column) for column in table.T]
+    return [Interval(band.mean, max(band.low, 0.0), min(band.high, 1.0)) for band in found]
+
+
+def _ranked(contest: Contest, name: str, better: str = "high", digits: int = 3) -> Column:
+    """A column that agents are ranked by; not where a single seed leaves nothing to rank with."""
+    is_fair = all(len(entry.seeds) > 1 for entry in contest.entries)
+    return Column(name, digits=digits, better=better if is_fair else "")

@@ -1,0 +1,127 @@
+"""Figures that need no results: what a step is, how the benchmark works, what rules do."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+
+from tapebench import dynamics, rules, seeding
+from tapebench.draw import Panel as Episode
+from tapebench.report import figures
+from tapebench.report.figures import DIM, FAINT, INK, PALETTE, Picture
+
+EXAMPLE_RULE, EXAMPLE_LENGTH, EXAMPLE_CELLS = 30, 8, (5, 2)
+EVOLUTION = {"stable": 0, "periodic": 90, "chaotic": 30}
+"""A rule of each type, those that the paper shows."""
+
+
+def all_pictures() -> list[Picture]:
+    """Every illustration."""
+    return [rollout_example(), pipeline(), evolution()]
+
+
+def rollout_example() -> Picture:
+    """Two steps under rule 30 on eight cells, action and update drawn apart."""
+    tape = dynamics.to_int(seeding.exam_tapes(EXAMPLE_LENGTH, 1)[0])
+    stages = [("start", tape, -1)]
+    for cell in EXAMPLE_CELLS:
+        stages.append((f"flip cell {cell}", dynamics.flip(stages[-1][1], cell), cell))
+        evolved = dynamics.evolve(stages[-1][1], EXAMPLE_RULE, EXAMPLE_LENGTH)
+        stages.append(("update", evolved, -1))
+    with figures.styled():
+        figure = Figure(figsize=(8.6, 1.3), layout="constrained")
+        axes = figure.subplots(1, len(stages))
+        for axis, (title, state, cell) in zip(axes, stages, strict=True):
+            figures.draw_tapes(axis, [_cells(state, EXAMPLE_LENGTH)], [cell])
+            axis.set_title(title, fontsize=8.5, color=PALETTE[1] if cell >= 0 else INK)
+            axis.set_yticks([])
+            axis.set_xticks([0, EXAMPLE_LENGTH])
+            for line in range(1, EXAMPLE_LENGTH):
+                axis.axvline(line, color=FAINT, lw=0.6)
+            wrong = state.bit_count()
+            axis.set_xlabel(f"distance {wrong}/{EXAMPLE_LENGTH}", fontsize=8, color=DIM)
+    return Picture(
+        "rollout-example",
+        "What a step is",
+        f"Two steps under rule {EXAMPLE_RULE} on a ring of {EXAMPLE_LENGTH} cells. Each step flips "
+        "one cell (marked), then the rule updates all cells at once. Dark is one. Only the rule "
+        "changes from training to test.",
+        figure,
+    )
+
+
+def pipeline() -> Picture:
+    """The benchmark from left to right."""
+    stages = (
+        ("256 rules", "features, type,\nmirror images,\nexact ceilings"),
+        ("Split", "rules to train on\nand rules held out,\naudited for leaks"),
+        ("Training", "a rule is drawn at\neach reset and never\nshown; many seeds"),
+        ("Exam", "every rule, the same\nstart tapes for all;\nID and OOD apart"),
+        ("Report", "intervals over seeds,\nbeside trivial lines,\nplanner and ceiling"),
+    )
+    with figures.styled():
+        figure = Figure(figsize=(8.8, 1.7))
+        axis = figure.add_axes((0.01, 0.02, 0.98, 0.96))
+        axis.set_axis_off()
+        axis.set_xlim(0, 5)
+        axis.set_ylim(0, 1)
+        for number, (title, text) in enumerate(stages):
+            box = FancyBboxPatch(
+                (number + 0.05, 0.1),
+                0.8,
+                0.8,
+                boxstyle="round,pad=0.0,rounding_size=0.05",
+                mutation_aspect=0.5,
+                facecolor="none",
+                edgecolor=PALETTE[0],
+                lw=1.3,
+            )
+            axis.add_patch(box)
+            axis.text(number + 0.45, 0.74, title, ha="center", va="center", weight="bold")
+            axis.text(
+                number + 0.45, 0.38, text, ha="center", va="center", fontsize=7.6, linespacing=1.35
+            )
+            if number:
+                axis.add_patch(
+                    FancyArrowPatch(
+                        (number - 0.13, 0.5),
+                        (number + 0.03, 0.5),
+                        arrowstyle="-|>",
+                        mutation_scale=9,
+                        color=DIM,
+                        lw=1.3,
+                    )
+                )
+    return Picture(
+        "pipeline",
+        "How the benchmark works",
+        "256 elementary rules are split into those to train on and those held out; agents train "
+        "with a rule drawn at each reset, sit the same exam on both sides, and are reported with "
+        "intervals beside what needs no learning, what planning reaches and what is possible.",
+        figure,
+    )
+
+
+def evolution(length: int = 32, steps: int = 64) -> Picture:
+    """A stable, a periodic and a chaotic rule from the same start with the same flips."""
+    start = dynamics.to_int(seeding.exam_tapes(length, 1)[0])
+    cells = [int(word) % length for word in seeding.exam_tapes(32, steps, salt="flips")[:, 0]]
+    drawn = []
+    for kind, rule in EVOLUTION.items():
+        assert rules.table()[rule].type == kind
+        tapes = [start]
+        for cell in cells:
+            tapes.append(dynamics.step(tapes[-1], cell, rule, length))
+        rows = [_cells(tape, length) for tape in tapes]
+        drawn.append(Episode(f"rule {rule}", kind, rows, cells))
+    return Picture(
+        "evolution",
+        "Same start, same flips, other laws",
+        "Tapes of 32 cells under a stable, a periodic and a chaotic rule, from the same start and "
+        "with the same cells flipped (marked). Time runs down, dark is one.",
+        figures.spacetimes(drawn),
+    )
+
+
+def _cells(tape: int, length: int) -> list[int]:
+    return [(tape >> cell) & 1 for cell in range(length)]

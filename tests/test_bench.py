@@ -10,16 +10,13 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from ray_cluster import children
-from tapebench import bench, protocol, report, store, sweep
+from tapebench import bench, protocol, store, sweep
 from tapebench.executors import Local
-from tapebench.report import Curve, Page, Row
-from tapebench.stats import Interval
 from test_cli import tape
 from test_training import same_results
 
@@ -417,6 +414,7 @@ def test_the_board_counts_and_estimates(capsys, tmp_path):
         shown = console.export_text()
         assert f"1/{4 * seeds} runs done" in shown
         assert "it broke" in shown
+<<<<<<< ours
 
 
 class _Parser(HTMLParser):
@@ -458,3 +456,5 @@ def test_the_page_is_whole_by_itself():
     assert "<script>" not in text
     assert "0.500 <small>[0.400, 0.600]</small>" in text
     assert "3/5" in text
+=======
+>>>>>>> theirs

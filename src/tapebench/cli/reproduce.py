@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,7 +85,7 @@ class Reproduce:
 
         rows: list[dict[str, Any]] = []
         for name, results in found.items():
-            done = {spec.id for spec in results.done}
+            done = {spec.id for group in results.finished.values() for spec in group}
             rest = [spec for spec in results.specs if spec.id not in done]
             rows.append(
                 {
@@ -112,19 +113,19 @@ class Reproduce:
         """Print the tables, and write all there is to see."""
         from tapebench import training
 
-        if not results.done:
+        if not results.finished:
             raise ValueError(f"no run of {experiment.name} is done: leave out --show to make them")
         training.use_compilation_cache()
         found = experiment.show(results)
         place = self.results / "reproduce" / experiment.name
         found.save(place)
         if self.json:
-            print(json.dumps(as_document(found, place)))
+            print(json.dumps(as_document(found, results.missing, place)))
             return
         for table in found.tables:
             print_table(table)
-        for lack in found.missing:
-            print(f"missing: {lack}")
+        for setting in results.missing:
+            print(f"missing: no run of {setting!r} is done")
         print(f"tables and figures: {place}")
 
 
@@ -152,7 +153,7 @@ def print_table(table: Any) -> None:
     console.print(shown)
 
 
-def as_document(found: Exhibit, place: Path) -> dict[str, Any]:
+def as_document(found: Exhibit, missing: Sequence[str], place: Path) -> dict[str, Any]:
     """An exhibit as JSON: the tables row by row, intervals as lists."""
     return {
         "tables": {
@@ -164,7 +165,7 @@ def as_document(found: Exhibit, place: Path) -> dict[str, Any]:
             for table in found.tables
         },
         "figures": [picture.name for picture in found.pictures],
-        "missing": list(found.missing),
+        "missing": list(missing),
         "place": str(place),
     }
 

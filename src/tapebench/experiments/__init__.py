@@ -1,12 +1,13 @@
 """Experiments by name: which runs they take, and the tables and figures that come of them.
 
-An `Experiment` says what it needs at a `Scale`, a track with its seeds, and shows what it found
-from finished runs alone. `tape reproduce` makes what is missing in between, on any executor.
+An `Experiment` has settings, each a group of runs that differ by seed alone, and shows what it
+found from finished runs alone. `tape reproduce` makes what is missing in between. How much is done
+is a `Scale`: a track, and perhaps fewer seeds or rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -32,13 +33,20 @@ class Scale:
     rules: tuple[int, ...] | None = None
     """Rules that evaluations ask about; by default those of the track."""
 
-    def specs(self, experiment: str, agent: str, seeds: int, **changes: Any) -> list[RunSpec]:
-        """A run of an agent for each seed; `seeds` is how many unless the scale says otherwise."""
-        given = changes | {"experiment": f"{self.track.name}-{experiment}"}
+    def runs(self, agent: str, seeds: int, label: str = "", **changes: Any) -> list[RunSpec]:
+        """A run of an agent for each seed; `seeds` is how many unless the scale says otherwise.
+
+        `label` says what is unusual about them, `changes` does so in fields of `RunSpec`. Runs with
+        nothing unusual are those of `tape bench`, and are shared with it and among experiments.
+        """
+        given = dict(changes)
         if self.split is not None:
             given.setdefault("split", self.split)
+        names = [self.track.name, label]
         if self.rules is not None:
             given["rules"] = self.rules
+            names.append("of-" + "-".join(map(str, self.rules[:8])))
+        given["experiment"] = "-".join(name for name in names if name)
         count = seeds if self.seeds is None else self.seeds
         return [self.track.spec(agent, seed, **given) for seed in range(count)]
 
@@ -49,8 +57,6 @@ class Exhibit:
 
     tables: tuple[Table, ...] = ()
     pictures: tuple[Picture, ...] = ()
-    missing: tuple[str, ...] = ()
-    """What could not be shown, in plain words."""
 
     def save(self, place: Path) -> None:
         """Every table as Markdown, LaTeX and CSV, every figure as SVG and PDF."""
@@ -67,43 +73,53 @@ class Experiment:
 
     name: str
     about: str
-    runs: Callable[[Scale], list[RunSpec]]
-    """Every run that it takes."""
+    settings: Callable[[Scale], Mapping[str, list[RunSpec]]]
+    """The runs of each setting."""
     show: Callable[[Results], Exhibit]
+    """From whatever is finished; of every setting at least one run, or nothing is said of it."""
     paper: str = ""
     """The table or figure of the paper that it stands for; empty for what is new."""
 
 
 @dataclass(frozen=True)
 class Results:
-    """The finished runs of an experiment, and where they are."""
+    """What there is of an experiment in a results directory."""
 
     scale: Scale
     root: Path
-    specs: tuple[RunSpec, ...]
-    """All that it takes."""
+    settings: Mapping[str, list[RunSpec]]
+
+    @property
+    def specs(self) -> list[RunSpec]:
+        """Every run, none twice."""
+        return list({spec.id: spec for group in self.settings.values() for spec in group}.values())
 
     @cached_property
-    def done(self) -> tuple[RunSpec, ...]:
-        """Those that are finished."""
-        return tuple(s for s in self.specs if (self.path(s) / store.MARKER).is_file())
+    def finished(self) -> dict[str, list[RunSpec]]:
+        """Those that are done, of each setting that has any."""
+        found = {
+            name: [spec for spec in group if (self.path(spec) / store.MARKER).is_file()]
+            for name, group in self.settings.items()
+        }
+        return {name: group for name, group in found.items() if group}
+
+    @property
+    def missing(self) -> list[str]:
+        """Settings of which nothing can be said yet."""
+        return [name for name in self.settings if name not in self.finished]
 
     def path(self, spec: RunSpec) -> Path:
         """The directory of a run."""
         return self.root / str(spec.id)
 
-    def summary(self, spec: RunSpec) -> dict[str, Any]:
-        """What a run came to, see `training.summarise`."""
-        return store.read_json(self.path(spec) / "summary.json")
-
-    def named(self, experiment: str) -> list[RunSpec]:
-        """The finished runs whose part of the experiment has this name."""
-        wanted = f"{self.scale.track.name}-{experiment}"
-        return [spec for spec in self.done if spec.experiment == wanted]
+    def summaries(self, setting: str) -> list[dict[str, Any]]:
+        """What its finished runs came to, see `training.summarise`."""
+        group = self.finished.get(setting, [])
+        return [store.read_json(self.path(spec) / "summary.json") for spec in group]
 
     @cached_property
     def exam(self) -> Exam:
-        """What the runs were asked; they must all have been asked the same."""
+        """What all runs were asked, where that is the same."""
         exams = {spec.exam.hash: spec.exam for spec in self.specs}
         if len(exams) != 1:
             raise ValueError("the runs of this experiment sat different exams")
@@ -122,4 +138,4 @@ def every() -> dict[str, Experiment]:
 
 def results(experiment: Experiment, scale: Scale, root: Path) -> Results:
     """What there is of an experiment in a results directory."""
-    return Results(scale, root, tuple(experiment.runs(scale)))
+    return Results(scale, root, experiment.settings(scale))

@@ -9,12 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import credibility, score, splits, stats
+from tapebench import agents, credibility, score, splits
 from tapebench.exam import SUBSETS, Exam
 from tapebench.experiments import Exhibit, Experiment, Results, Scale
+from tapebench.experiments.variants import (
+    SIDES,
+    Variant,
+    compare,
+    levels,
+    over_seeds,
+    share,
+)
 from tapebench.report.figures import Panel, Picture, Series, lines
 from tapebench.report.tables import CEILING, REFERENCE, Column, Row, Table
-from tapebench.stats import Interval
 from tapebench.training import RunSpec
 
 EPISODES = 4
@@ -24,8 +31,6 @@ IMAGINED = (5, 10, 15, 20)
 """Steps of imagination that `dreamer` is trained with."""
 
 SEEDS = 3
-
-SIDES = {"id": "ID: rules seen in training", "ood": "OOD: held-out rules"}
 
 FILTERS = {"filter, all rules": "all", "filter, training rules": "train"}
 """The exact filter with all 256 rules as candidates, and with those of the training side."""
@@ -45,44 +50,39 @@ SHARES = ("error", "whole")
 # Credibility
 
 
-def credibility_runs(scale: Scale) -> list[RunSpec]:
+def imagined(steps: int) -> str:
+    """The setting with so many steps of imagination."""
+    return f"dreamer, {steps} steps"
+
+
+def usual_imagination() -> int:
+    """Steps of imagination that `dreamer` has by default; a test holds it to `IMAGINED`."""
+    return int(agents.configure("dreamer").imagination)
+
+
+def credibility_settings(scale: Scale) -> dict[str, list[RunSpec]]:
     """`dreamer` with every length of imagination, the usual one among them, and `automata`."""
-    return [
-        *(
-            spec
-            for steps in IMAGINED
-            for spec in scale.specs(
-                f"imagination-{steps}", "dreamer", SEEDS, options={"imagination": steps}
-            )
-        ),
-        *scale.specs("models", "automata", SEEDS),
-    ]
+    found = {}
+    for steps in IMAGINED:
+        options = {} if steps == usual_imagination() else {"imagination": steps}
+        one = Variant("dreamer", options)
+        found[imagined(steps)] = one.runs(scale, f"imagination {steps}", SEEDS)
+    return found | {"automata": Variant("automata").runs(scale, "", SEEDS)}
 
 
 def show_credibility(results: Results) -> Exhibit:
     """Forecasts of the models, and success against how far ahead `dreamer` imagines."""
-    usual = _usual_imagination()
-    models = {
-        "dreamer": results.named(f"imagination-{usual}"),
-        "automata": results.named("models"),
+    models = {"dreamer": imagined(usual_imagination()), "automata": "automata"}
+    paths = {
+        name: [results.path(spec) for spec in results.finished[setting]]
+        for name, setting in models.items()
+        if setting in results.finished
     }
-    missing = tuple(f"{name}: no finished run" for name, specs in models.items() if not specs)
-    paths = {name: [*map(results.path, specs)] for name, specs in models.items() if specs}
-    exam = results.exam
-    found = forecasts(paths, exam)
+    found = forecasts(paths, results.exam)
     return Exhibit(
         tables=(*_one_step_tables(found), *_imagination_tables(results)),
         pictures=(_depth_picture(found), _calibration_picture(found), *_imagined(results)),
-        missing=missing,
     )
-
-
-def _usual_imagination() -> int:
-    from tapebench import agents
-
-    usual = int(agents.configure("dreamer").imagination)
-    assert usual in IMAGINED
-    return usual
 
 
 def forecasts(paths: Mapping[str, Sequence[Path]], exam: Exam) -> dict[str, Any]:
@@ -133,17 +133,6 @@ def _mean(values: np.ndarray) -> float:
     return float(kept.mean()) if len(kept) else float("nan")
 
 
-def _over_seeds(values: Sequence[float]) -> Interval | float:
-    """Mean and t-interval; of one alone the value itself."""
-    return stats.t_interval(np.array(values)) if len(values) > 1 else float(values[0])
-
-
-def _share(values: Sequence[float]) -> Interval | float:
-    """The same for shares, whose intervals end at 0 and 1."""
-    found = _over_seeds(values)
-    return stats.within_0_and_1(found) if isinstance(found, Interval) else found
-
-
 def _one_step_tables(found: Mapping[str, Any]) -> list[Table]:
     """One step ahead, a table for each subset."""
     tables = []
@@ -152,7 +141,7 @@ def _one_step_tables(found: Mapping[str, Any]) -> list[Table]:
         for name, seeds in found.items():
             if all(subset in one for one in seeds):
                 cells = [
-                    (_share if key in SHARES else _over_seeds)([one[subset][key] for one in seeds])
+                    (share if key in SHARES else over_seeds)([one[subset][key] for one in seeds])
                     for key in ONE_STEP
                 ]
                 rows.append(Row((name, *cells), REFERENCE if name in FILTERS else "agent"))
@@ -192,7 +181,7 @@ def _panels(
 def _depth_picture(found: Mapping[str, Any]) -> Picture:
     def draw(name: str, subset: str, seeds: Sequence[Any]) -> Series:
         by_depth = zip(*(one[subset]["depth"] for one in seeds), strict=True)
-        values = [_share(errors) for errors in by_depth]
+        values = [share(errors) for errors in by_depth]
         kept = [(depth, value) for depth, value in enumerate(values, 1) if value == value]
         return Series(name, tuple(float(depth) for depth, _ in kept), tuple(v for _, v in kept))
 
@@ -214,7 +203,7 @@ def _calibration_picture(found: Mapping[str, Any]) -> Picture:
             known = ~np.isnan(right[:, place])
             if known.any():
                 x = float(confidence[known, place].mean())
-                points.append((x, _share(right[known, place].tolist())))
+                points.append((x, share(right[known, place].tolist())))
         return Series(name, tuple(x for x, _ in points), tuple(y for _, y in points))
 
     panels = _panels(found, draw)
@@ -235,53 +224,37 @@ def _calibration_picture(found: Mapping[str, Any]) -> Picture:
 
 
 def _by_imagination(results: Results) -> dict[int, list[dict[str, Any]]]:
-    found = {n: results.named(f"imagination-{n}") for n in IMAGINED}
-    return {n: [*map(results.summary, specs)] for n, specs in found.items() if specs}
+    """Summaries of `dreamer` by steps of imagination."""
+    return {n: runs for n in IMAGINED if (runs := results.summaries(imagined(n)))}
 
 
 def _imagination_tables(results: Results) -> list[Table]:
     """Success against the length of imagination, beside the planner and the ceiling."""
-    found = _by_imagination(results)
+    found, known = _by_imagination(results), levels(results)
     if not found:
         return []
-    exam = results.exam
-    sides = [subset for subset in SUBSETS if len(exam.rows(subset))]
-    planned = score.lines(exam)[score.PLANNER]["success"]
-    possible = exam.ceilings(exam.optimal_steps())
-    rows = [
-        Row(
-            (
-                f"{steps} steps",
-                *(_share([run[side]["success"] for run in runs]) for side in sides),
-                *(
-                    _over_seeds([planned[exam.rows(s)].mean() - run[s]["success"] for run in runs])
-                    for s in sides
-                ),
-                len(runs),
-            )
-        )
-        for steps, runs in found.items()
-    ]
-    for name, line, kind in (
-        ("planner, knows the rule", planned, REFERENCE),
-        ("exact ceiling", possible, CEILING),
-    ):
-        means = [float(np.mean(line[exam.rows(side)])) for side in sides]
+    rows = []
+    for steps, runs in found.items():
+        reached = [np.array([run[side]["success"] for run in runs]) for side in known]
         gaps = [
-            float(np.mean(planned[exam.rows(side)])) - mean
-            for side, mean in zip(sides, means, strict=True)
+            over_seeds(known[side][score.PLANNER] - values)
+            for side, values in zip(known, reached, strict=True)
         ]
-        rows.append(Row((name, *means, *gaps, None), kind))
+        rows.append(Row((f"{steps} steps", *map(share, reached), *gaps, len(runs))))
+    for line, kind in ((score.PLANNER, REFERENCE), ("exact ceiling", CEILING)):
+        means = [of_side[line] for of_side in known.values()]
+        gaps = [of_side[score.PLANNER] - of_side[line] for of_side in known.values()]
+        rows.append(Row((line, *means, *gaps, None), kind))
     return [
         Table(
             name="credibility-imagination",
             title="Success of dreamer against the length of imagination",
             caption="Strict success, mean over rules; 95% t-intervals over seeds. The gap is what "
-            "the planner that knows the rule has more.",
+            f"{score.PLANNER}, which knows the rule, has more.",
             columns=(
                 Column("imagination"),
-                *(Column(f"{side.upper()} success", 3, "high") for side in sides),
-                *(Column(f"{side.upper()} gap", 3, "low", signed=True) for side in sides),
+                *(Column(f"{side.upper()} success", 3, "high") for side in known),
+                *(Column(f"{side.upper()} gap", 3, "low", signed=True) for side in known),
                 Column("seeds"),
             ),
             rows=tuple(rows),
@@ -293,23 +266,16 @@ def _imagined(results: Results) -> list[Picture]:
     found = _by_imagination(results)
     if not found:
         return []
-    exam = results.exam
-    possible = exam.ceilings(exam.optimal_steps())
-    beside = score.lines(exam)
     panels = []
-    for subset, title in SIDES.items():
-        rows = exam.rows(subset)
-        if len(rows):
-            y = [_share([run[subset]["success"] for run in runs]) for runs in found.values()]
-            levels = {name: float(beside[name]["success"][rows].mean()) for name in score.LINES}
-            levels["exact ceiling"] = float(possible[rows].mean())
-            series = Series("dreamer", tuple(map(float, found)), tuple(y))
-            panels.append(Panel(title, (series,), levels))
+    for side, known in levels(results).items():
+        y = tuple(share([run[side]["success"] for run in runs]) for runs in found.values())
+        series = Series("dreamer", tuple(map(float, found)), y)
+        panels.append(Panel(SIDES[side], (series,), known))
     return [
         Picture(
             name="credibility-imagination",
             title="Success of dreamer against the length of imagination",
-            caption="Strict success; bars are 95% t-intervals over seeds.",
+            caption="Strict success; bands are 95% t-intervals over seeds.",
             figure=lines(panels, x="imagined steps", y="strict success"),
         )
     ]
@@ -317,82 +283,29 @@ def _imagined(results: Results) -> list[Picture]:
 
 # What control is worth
 
-CONTROLS: dict[str, dict[str, Any]] = {
-    "controlled": {},
-    "no flips to learn": {"trust": 0.0},
-    "plans whatever it believes": {"trust": 0.0, "fit": 0.0},
-    "untrained": {"learn": False},
-    "untrained, without control": {"learn": False, "trust": 0.0, "fit": 0.0},
-    "table: nothing to learn": {"network": "table"},
+CONTROLS = {
+    "whole": Variant("automata"),
+    "no flips to learn": Variant("automata", {"trust": 0.0}),
+    "minds no doubts": Variant("automata", {"trust": 0.0, "fit": 0.0}),
+    "untrained": Variant("automata", {"learn": False}),
+    "untrained, minds no doubts": Variant("automata", {"learn": False, "trust": 0.0, "fit": 0.0}),
+    "table, nothing to learn": Variant("automata", {"network": "table"}),
 }
-"""What is left out of `automata`."""
-
-
-def control_runs(scale: Scale) -> list[RunSpec]:
-    """`automata` whole, and with parts left out."""
-    return [
-        spec
-        for name, options in CONTROLS.items()
-        for spec in scale.specs(_slug(name), "automata", SEEDS, options=options)
-    ]
-
-
-def _slug(name: str) -> str:
-    return "control-" + name.replace(":", "").replace(",", "").replace(" ", "-")
-
-
-def show_control(results: Results) -> Exhibit:
-    """Success with and without each part."""
-    exam = results.exam
-    sides = [subset for subset in SUBSETS if len(exam.rows(subset))]
-    possible = exam.ceilings(exam.optimal_steps())
-    ceiling = {side: float(possible[exam.rows(side)].mean()) for side in sides}
-    rows, missing = [], []
-    for name in CONTROLS:
-        runs = [*map(results.summary, results.named(_slug(name)))]
-        if not runs:
-            missing.append(f"{name}: no finished run")
-            continue
-        cells = [_share([run[side]["success"] for run in runs]) for side in sides]
-        shares = [
-            _over_seeds([run[side]["success"] / ceiling[side] for run in runs]) for side in sides
-        ]
-        rows.append(Row((name, *cells, *shares, len(runs))))
-    rows.append(
-        Row(("exact ceiling", *ceiling.values(), *[1.0] * len(sides), None), CEILING),
-    )
-    return Exhibit(
-        tables=(
-            Table(
-                name="automata-control",
-                title="What confidence and learning are worth to automata",
-                caption="Strict success and its share of what is possible, means over rules; 95% "
-                "t-intervals over seeds.",
-                columns=(
-                    Column("variant"),
-                    *(Column(f"{side.upper()} success", 3, "high") for side in sides),
-                    *(Column(f"{side.upper()} of ceiling", 3, "high") for side in sides),
-                    Column("seeds"),
-                ),
-                rows=tuple(rows),
-            ),
-        ),
-        missing=tuple(missing),
-    )
-
+"""`automata`, and what is left of it without some of its parts."""
 
 EXPERIMENTS = (
     Experiment(
         name="dreamer-credibility",
         about="Can world models be believed, on rules they have seen and on others?",
-        runs=credibility_runs,
+        settings=credibility_settings,
         show=show_credibility,
-        paper="the diagnostics it asks for of its DreamerV3-style baseline",
+        paper="the diagnostics of its DreamerV3-style baseline",
     ),
-    Experiment(
-        name="automata-control",
-        about="What calibrated confidence and learning are worth to automata.",
-        runs=control_runs,
-        show=show_control,
+    compare(
+        "automata-control",
+        "What doubts and learning are worth to automata",
+        "What calibrated confidence and learning are worth to automata.",
+        CONTROLS,
+        seeds=SEEDS,
     ),
 )

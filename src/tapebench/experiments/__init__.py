@@ -126,7 +126,7 @@ class Results:
         return next(iter(exams.values()))
 
 
-MODULES = ("worlds",)
+MODULES = ("paper", "ablations", "worlds")
 """Where experiments are defined, in the order in which they are listed."""
 
 

@@ -41,6 +41,7 @@ FLOW = [
     "report",
     "experiments",
     "bench",
+    "play",
     "cli",
 ]
 """Every module, in an order in which each imports only from those before it."""

@@ -92,7 +92,7 @@ def verify(path: Path) -> Bundle:
         raise BundleError(f"its episodes are longer than {MAX_HORIZON} steps")
     _check_arrays(arrays, exam)
     _check_starts(arrays, exam)
-    replayed = _replay(arrays, exam, about["policy"])
+    replayed = replay(arrays["actions"], exam, about["policy"])
     _compare(arrays, _arrays(replayed, exam), exam)
     return Bundle(replayed, exam, about)
 
@@ -225,9 +225,10 @@ def _check_starts(arrays: dict[str, np.ndarray], exam: Exam) -> None:
             raise BundleError(f"{_where(beyond, exam)}: {name} beyond {bound}")
 
 
-def _replay(arrays: dict[str, np.ndarray], exam: Exam, name: str) -> Episodes:
-    """Play the actions in the vector environment."""
-    cells = arrays["actions"].reshape(-1, exam.task.horizon).astype(np.int64)
+def replay(actions: np.ndarray, exam: Exam, name: str) -> Episodes:
+    """Play actions `[R, E, H]` in the vector environment; those after an episode's end are not
+    looked at."""
+    cells = actions.reshape(-1, exam.task.horizon).astype(np.int64)
     again = policy.Policy(
         name, lambda rule, num: 0, lambda t, obs, rng: (t + 1, cells[:, t]), backend="numpy"
     )

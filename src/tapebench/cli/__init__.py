@@ -11,6 +11,7 @@ from tapebench import __version__
 from tapebench.cli.bench import Bench
 from tapebench.cli.exam import Compare, Evaluate, Verify
 from tapebench.cli.laws import Exact, Oracle, Show
+from tapebench.cli.play import Play
 from tapebench.cli.report import Report
 from tapebench.cli.reproduce import Reproduce
 from tapebench.cli.results import Power, Query
@@ -23,6 +24,7 @@ Command = (
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Exact, tyro.conf.subcommand("exact")]
     | Annotated[Oracle, tyro.conf.subcommand("oracle")]
+    | Annotated[Play, tyro.conf.subcommand("play")]
     | Annotated[Power, tyro.conf.subcommand("power")]
     | Annotated[Query, tyro.conf.subcommand("query")]
     | Annotated[Report, tyro.conf.subcommand("report")]

@@ -173,9 +173,9 @@ function makePlayer() {
     element("button", { type: "button", "aria-label": name, title: name, onclick: go }, label);
   const playButton = button("play", "play or pause", () => toggle());
   const controls = element("div", { class: "controls" },
-    button("⏮", "to the start", () => show(0)), button("◀", "one step back", () => show(at - 1)),
+    button("|◀", "to the start", () => show(0)), button("◀", "one step back", () => show(at - 1)),
     playButton, button("▶", "one step on", () => show(at + 1)),
-    button("⏭", "to the end", () => show(rows.length - 1)), slider);
+    button("▶|", "to the end", () => show(rows.length - 1)), slider);
   const place = element("div");
   const box = element("div", {
     class: "player", tabindex: 0, role: "group",

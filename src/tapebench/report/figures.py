@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -101,9 +102,22 @@ class Picture:
     """What is drawn and what the bands are; also what a reader hears who cannot see it."""
     figure: Figure
 
+    @cached_property
+    def svg(self) -> bytes:
+        """Drawn once, for its file and for a page."""
+        return render(self.figure, "svg")
+
+    @property
+    def is_broad(self) -> bool:
+        """Whether it wants the whole width of a page."""
+        return float(self.figure.get_figwidth()) > 7
+
     def save(self, place: Path) -> tuple[Path, Path]:
         """Write `NAME.svg` and `NAME.pdf` into a directory that exists."""
-        return save(self.figure, place / self.name)
+        svg, pdf = (place / f"{self.name}.{ending}" for ending in ("svg", "pdf"))
+        store.write_bytes(svg, self.svg)
+        store.write_bytes(pdf, render(self.figure, "pdf"))
+        return svg, pdf
 
 
 # Lines
@@ -152,6 +166,8 @@ def lines(
                 _draw_line(axis, line, order.index(line.name))
             if log:
                 axis.set_xscale("log")
+            elif all(float(place).is_integer() for line in panel.series for place in line.x):
+                axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
             axis.xaxis.set_major_formatter(FuncFormatter(_count))
             axis.set_xlabel(x)
         axes[0].set_ylabel(y)
@@ -175,13 +191,15 @@ def _draw_references(axis: Axes, levels: Mapping[str, float]) -> None:
     """Dotted lines across; their names at the right edge, moved apart where they would overlap."""
     known = sorted((value, name) for name, value in levels.items() if np.isfinite(value))
     low, high = axis.get_ylim()
-    gap, above = 0.055 * (high - low), -np.inf
-    for value, name in known:
+    gap, places = 0.055 * (high - low), []
+    for value, _ in known:
+        places.append(max(value, places[-1] + gap) if places else value)
+    over = max(places[-1] - high, 0.0) if places else 0.0
+    for (value, name), place in zip(known, places, strict=True):
         axis.axhline(value, color=DIM, lw=1.0, ls=(0, (1, 2)))
-        above = max(value, above + gap)
         axis.annotate(
             name,
-            (1.0, above),
+            (1.0, place - over),
             (4, 0),
             axis.get_yaxis_transform(),
             "offset points",
@@ -228,6 +246,8 @@ def dots(
                 )
         for name, value in (references or {}).items():
             axis.axvline(value, color=DIM, lw=1.0, ls=(0, (1, 2)), label=name)
+        if axis.get_xlim()[0] > 0:
+            axis.set_xlim(left=0)
         axis.set_yticks(range(len(rows)), list(rows))
         axis.set_ylim(len(rows) - 0.5, -0.5)
         axis.set_xlabel(x)
@@ -473,22 +493,19 @@ def _boxes(
 
 def save(figure: Figure, stem: Path) -> tuple[Path, Path]:
     """Write `STEM.svg` and `STEM.pdf`, each aside and then renamed; the same bytes every time."""
-    written = []
-    for ending, metadata in (("svg", {"Date": None}), ("pdf", {"CreationDate": None})):
-        path = stem.with_name(f"{stem.name}.{ending}")
-        store.write_bytes(path, _render(figure, ending, metadata))
-        written.append(path)
-    return written[0], written[1]
+    return Picture(stem.name, "", "", figure).save(stem.parent)
 
 
-def _render(figure: Figure, ending: str, metadata: dict[str, None], **given: Any) -> bytes:
+def render(figure: Figure, ending: str) -> bytes:
+    """The figure as `svg` or `pdf`, without a date."""
     out = io.BytesIO()
+    metadata = {"Date" if ending == "svg" else "CreationDate": None}
     with styled():
         if figure.get_layout_engine() is not None:
             # Laying out moves things a little each time: once, so that every file is the same.
             figure.draw_without_rendering()
             figure.set_layout_engine("none")
-        figure.savefig(out, format=ending, metadata=metadata, **given)
+        figure.savefig(out, format=ending, metadata=metadata)
     return out.getvalue()
 
 
@@ -498,7 +515,7 @@ def inline(picture: Picture) -> str:
     The colours of this module become custom properties (`--ink`, `--c0`, ...) with themselves to
     fall back on, so a page that defines them for light and dark recolours every drawing.
     """
-    text = _render(picture.figure, "svg", {"Date": None}, transparent=True).decode()
+    text = picture.svg.decode()
     text = text[text.index("<svg") :].strip()
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
     text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)

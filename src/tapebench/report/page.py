@@ -162,8 +162,10 @@ def _folded(table: Table) -> str:
 
 
 def _figure(picture: Picture) -> str:
+    kind = " class=broad" if picture.is_broad else ""
     return (
-        f"<figure><figcaption>{escape(picture.title)}</figcaption>{figures.inline(picture)}"
+        f"<figure{kind}><figcaption>{escape(picture.title)}</figcaption>"
+        f"<div class=drawing tabindex=0>{figures.inline(picture)}</div>"
         f"<p class=note>{escape(picture.caption)}</p></figure>"
     )
 

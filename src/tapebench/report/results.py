@@ -131,7 +131,7 @@ def read(root: Path) -> Findings:
             "provenance": _optional(path / "provenance.json"),
             "path": path,
         }
-    bundles, refused = _read_bundles(root)
+    bundles, refused = read_bundles(root)
     missing += refused
     contests = []
     if by_id:
@@ -217,7 +217,8 @@ def _optional(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _read_bundles(root: Path) -> tuple[list[Bundle], list[str]]:
+def read_bundles(root: Path) -> tuple[list[Bundle], list[str]]:
+    """Every bundle under a directory, replayed; and of those that are refused, why."""
     found, refused = [], []
     for path in sorted(root.rglob(BUNDLES)):
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +36,10 @@ def welch(a: np.ndarray, b: np.ndarray) -> Comparison:
         is_equal = _is_constant(np.array([a[0], b[0]]))
         t = 0.0 if is_equal else float(np.copysign(np.inf, gap))
         return Comparison(Interval(gap, gap, gap), t, float(len(a) + len(b) - 2), float(is_equal))
-    test = stats.ttest_ind(a, b, equal_var=False)
+    with warnings.catch_warnings():
+        # Of one agent all seeds may be equal, if it draws nothing: its spread is zero, and right.
+        warnings.filterwarnings("ignore", "Precision loss", RuntimeWarning)
+        test = stats.ttest_ind(a, b, equal_var=False)
     low, high = test.confidence_interval(CONFIDENCE)
     difference = Interval(float(a.mean() - b.mean()), float(low), float(high))
     return Comparison(difference, float(test.statistic), float(test.df), float(test.pvalue))

@@ -1,0 +1,87 @@
+"""Finished runs without any training: simple policies sit the exam and are stored as if learnt."""
+
+import numpy as np
+
+from tapebench import bundle, score, store, training
+from tapebench.exam import make_exam
+from tapebench.policy import Policy
+from tapebench.rollout import rollout
+
+RULES = (0, 4, 30, 36, 44, 60, 90, 108, 110, 128, 204, 255)
+"""Some of each type, five of them held out by fps30."""
+
+EXAM = make_exam(split="fps30", length=8, horizon=8, episodes=6, rules=list(RULES))
+
+
+def first_one(obs, rng):
+    """The first cell that is one."""
+    return obs[:, :-1].argmax(axis=1)
+
+
+def any_one(obs, rng):
+    """Some cell that is one."""
+    return (obs[:, :-1] + rng.random(obs[:, :-1].shape)).argmax(axis=1)
+
+
+def any_cell(obs, rng):
+    """Some cell."""
+    return rng.integers(obs.shape[1] - 1, size=len(obs))
+
+
+AGENTS = {"first-one": first_one, "any-one": any_one, "any-cell": any_cell}
+
+
+def sit(name, seed, exam=EXAM):
+    """Episodes of one of `AGENTS`."""
+    act = AGENTS[name]
+    policy = Policy(
+        name, lambda rule, num: (), lambda m, obs, rng: (m, act(obs, rng)), backend="numpy"
+    )
+    return rollout(policy, exam.task, None, exam.episodes, seed=seed)
+
+
+def store_run(root, name, seed, *, experiment="main", exam=EXAM, last=2):
+    """One finished run with two evaluations that count after one that does not."""
+    spec = {
+        "agent": name,
+        "seed": seed,
+        "experiment": experiment,
+        "split": exam.split,
+        "trained_on": list(exam.origin.train),
+        "exam": exam.identity,
+    }
+    whose = {"experiment": experiment, "agent": name, "seed": seed}
+    run_id = store.RunId(experiment, name, exam.split, seed)
+    optimal = exam.optimal_steps()
+    with store.open_run(root, run_id, spec) as run:
+        for number in range(1, last + 2):
+            found, step = sit(name, 100 * seed + number, exam), 1000 * number
+            run.extend("curve", score.rule_means(found, exam, **whose, step=step))
+            if number > 1:
+                run.extend("eval", score.rows(found, exam, optimal, **whose, step=step))
+        store.write_json(run.path / "provenance.json", store.provenance(12.0))
+        run.finish(training.summarise(run.read("curve"), last))
+        return run.path
+
+
+def store_runs(root, seeds=3, agents=tuple(AGENTS), **given):
+    """Runs of all agents, and beside them episodes of the first as a bundle."""
+    for name in agents:
+        for seed in range(seeds):
+            store_run(root, name, seed, **given)
+    return root
+
+
+def store_bundle(path, name="first-one", exam=EXAM):
+    bundle.write(path, sit(name, 0, exam), exam, {"policy": name, "sees_rule": False})
+
+
+def expected(name, metric, seeds=3, last=2):
+    """The metric `[S, R]` computed again from the episodes themselves."""
+    of = score.METRICS[metric]
+    return np.array(
+        [
+            np.mean([of(sit(name, 100 * s + n + 2)).mean(axis=1) for n in range(last)], axis=0)
+            for s in range(seeds)
+        ]
+    )

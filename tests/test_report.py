@@ -1,0 +1,356 @@
+"""The report: numbers that are those of the episodes, a page that is whole, bad input refused."""
+
+import base64
+import json
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from stored_runs import AGENTS, EXAM, RULES, expected, sit, store_bundle, store_run, store_runs
+from tapebench import report, rules, stats, store
+from tapebench.exam import make_exam
+from tapebench.report import findings, page, results
+from tapebench.stats import Interval
+from test_cli import tape
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """Three agents with three seeds, and episodes of one of them."""
+    place = store_runs(tmp_path_factory.mktemp("runs"))
+    store_bundle(place / "first.tape")
+    return place
+
+
+@pytest.fixture(scope="module")
+def found(root):
+    return results.read(root)
+
+
+@pytest.fixture(scope="module")
+def contest(found):
+    return found.contests[0]
+
+
+def cells(table, name):
+    """The row of a table that begins with a name, by column."""
+    row = next(row for row in table.rows if row.cells[0] == name)
+    return dict(zip([column.name for column in table.columns], row.cells, strict=True))
+
+
+# Reading
+
+
+def test_scores_are_those_of_the_episodes(found, contest):
+    assert [one.title for one in found.contests] == ["main on fps30, L = 8, H = 8"]
+    assert {entry.agent: entry.seeds for entry in contest.entries} == dict.fromkeys(
+        sorted(AGENTS), (0, 1, 2)
+    )
+    for entry in contest.entries:
+        for metric in ("success", "final_distance", "return"):
+            np.testing.assert_allclose(
+                entry.scores[metric], expected(entry.agent, metric), atol=1e-6
+            )
+
+
+def test_exact_answers_come_from_the_stored_episodes(contest):
+    np.testing.assert_array_equal(contest.optimal_steps, EXAM.optimal_steps())
+    np.testing.assert_allclose(contest.ceilings, (EXAM.optimal_steps() >= 0).mean(axis=1))
+    for entry in contest.entries:
+        for subset, by_steps in entry.by_steps.items():
+            at = EXAM.rows(subset)
+            present = contest.optimal_steps[at]
+            assert sorted(by_steps) == sorted(set(present[present >= 0].tolist()))
+            whole = sum(values.mean() * (present == n).sum() for n, values in by_steps.items())
+            success = entry.scores["success"][:, at].mean()
+            assert whole == pytest.approx(success * present.size)
+
+
+def test_only_what_sat_the_same_exam_is_in_one_contest(tmp_path):
+    store_run(tmp_path, "first-one", 0)
+    store_run(tmp_path, "any-one", 0, experiment="other")
+    longer = make_exam(split="fps30", length=10, horizon=8, episodes=6, rules=list(RULES))
+    store_run(tmp_path, "any-one", 0, exam=longer)
+    found = results.read(tmp_path)
+    assert sorted(len(one.entries) for one in found.contests) == [1, 1, 1]
+    slugs = [one.slug for one in found.contests]
+    assert len(set(slugs)) == 3
+    assert "other-fps30" in slugs
+    said = " ".join(found.missing)
+    assert "first-one has one seed, so there is no interval" in said
+    assert "reference lines of this exam were not measured" in said
+    assert "no episodes to watch" in said
+    unranked = findings.main_table(found.contests[0])
+    assert not any(any(marks) for marks in unranked.marks)
+
+
+def test_damage_is_said_and_left_out(tmp_path):
+    for seed in range(3):
+        store_run(tmp_path, "first-one", seed)
+    (tmp_path / "main/first-one/fps30/s01/eval.parquet").unlink()
+    (tmp_path / "bad.tape").write_bytes(b"junk")
+    found = results.read(tmp_path)
+    assert found.contests[0].entries[0].seeds == (0, 2)
+    said = " ".join(found.missing)
+    assert "eval.parquet is missing" in said
+    assert "bad.tape is refused" in said
+
+
+def test_two_runs_of_one_name_are_refused(tmp_path):
+    for place in ("a", "b"):
+        store_run(tmp_path / place, "first-one", 0)
+    with pytest.raises(ValueError, match=r"two runs under .* report their directories apart"):
+        results.read(tmp_path)
+
+
+def test_seeds_made_with_other_settings_are_pointed_out(tmp_path):
+    store_run(tmp_path, "first-one", 0)
+    path = store_run(tmp_path, "first-one", 1)
+    spec = store.read_json(path / "spec.json")
+    store.write_json(path / "spec.json", spec | {"trained_on": spec["trained_on"][:-1]})
+    marker = store.read_json(path / store.MARKER)
+    marker["files"]["spec.json"]["size"] = (path / "spec.json").stat().st_size
+    store.write_json(path / store.MARKER, marker)
+    assert any("not made with one setting" in said for said in results.read(tmp_path).missing)
+
+
+@pytest.mark.parametrize("rule", range(0, 256, 7))
+def test_the_nearest_relative_is_the_nearest(rule):
+    twins = [rule, rules.mirror(rule), rules.complement(rule)]
+    twins.append(rules.mirror(twins[-1]))
+    for number, twin in enumerate(twins):
+        nearer = set(twins[:number])
+        if twin not in nearer:
+            assert results.relation(rule, frozenset({twin})) == results.RELATIONS[number]
+    strangers = frozenset(set(range(256)) - set(twins))
+    assert results.relation(rule, strangers) == "no relative"
+
+
+# Tables
+
+
+def test_the_main_table_holds_means_intervals_and_the_paired_drop(contest):
+    table = findings.main_table(contest)
+    for name in AGENTS:
+        row, scores = cells(table, name), expected(name, "success")
+        at = {side: EXAM.rows(side) for side in ("id", "ood")}
+        for side in ("id", "ood"):
+            values = scores[:, at[side]].mean(axis=1)
+            interval = stats.t_interval(values)
+            assert row[f"{side.upper()} success"].mean == pytest.approx(values.mean())
+            assert row[f"{side.upper()} success"].high == pytest.approx(min(interval.high, 1))
+        drop = scores[:, at["id"]].mean(axis=1) - scores[:, at["ood"]].mean(axis=1)
+        assert row["drop"].low == pytest.approx(stats.t_interval(drop).low)
+        assert row["seeds"] == 3
+        assert row["s per run"] == 12.0
+    ceiling = cells(table, "exact ceiling")
+    assert ceiling["OOD success"] == pytest.approx(contest.ceilings[EXAM.rows("ood")].mean())
+    assert ceiling["OOD return"] is None
+
+
+def test_final_distance_is_the_share_of_failures_times_their_distance(contest):
+    table = findings.continuous_table(contest)
+    for name in AGENTS:
+        row = cells(table, name)
+        for side in ("ID", "OOD"):
+            at = EXAM.rows(side.lower())
+            runs = [sit(name, 100 * s + n + 2) for s in range(3) for n in range(2)]
+            failing = [
+                np.concatenate([r.final_distance[at][~r.success[at]] for r in runs[s : s + 2]])
+                for s in (0, 2, 4)
+            ]
+            means = [values.mean() for values in failing]
+            assert row[f"{side} E[D | D > 0]"].mean == pytest.approx(np.mean(means), abs=1e-6)
+
+
+def test_the_parts_of_the_drop_add_up(contest):
+    for row in findings.drop_table(contest).rows:
+        _, total, composition, rest = row.cells
+        assert total.mean == pytest.approx(composition.mean + rest.mean)
+
+
+def test_every_pair_is_tested_once_a_side_and_corrected_together(contest):
+    table = findings.pairwise_table(contest)
+    assert len(table.rows) == 3 * 2
+    raw, corrected = ([row.cells[at] for row in table.rows] for at in (5, 6))
+    np.testing.assert_allclose(corrected, stats.holm(np.array(raw)))
+    assert max(corrected) <= 1
+
+
+def test_types_and_relatives_divide_the_rules(contest):
+    kinds = [column.name for column in findings.type_table(contest).columns[1:]]
+    assert sum(int(name.split("(")[1].rstrip(")")) for name in kinds) == len(RULES)
+    relatives = findings.relation_table(contest)
+    assert sum(row.cells[1] for row in relatives.rows) == len(RULES)
+    trained = cells(relatives, "trained on itself")
+    assert trained["rules"] == len(EXAM.train)
+    whole = expected("first-one", "success")[:, EXAM.rows("id")].mean()
+    assert trained["first-one"].mean == pytest.approx(whole)
+
+
+def test_normalised_success_is_against_the_ceiling(contest):
+    row = cells(findings.normalised_table(contest), "first-one")
+    at = EXAM.rows("ood")
+    success = expected("first-one", "success")[:, at]
+    assert row["OOD of ceiling"].mean == pytest.approx(success.mean() / contest.ceilings[at].mean())
+    solvable = contest.ceilings[at] > stats.NEGLIGIBLE
+    assert row["OOD on solvable"].mean == pytest.approx(success[:, solvable].mean())
+    assert row["OOD % of mpc"] is None  # there is no planner beside these runs
+
+
+def test_each_rule_has_a_line_with_what_everybody_reached(contest):
+    table = findings.rule_table(contest)
+    assert [row.cells[0] for row in table.rows] == sorted(RULES)
+    row = dict(zip([c.name for c in table.columns], table.rows[2].cells, strict=True))
+    assert row["rule"] == 30
+    assert row["any-one"] == pytest.approx(expected("any-one", "success")[:, 2].mean())
+
+
+def test_numbers_do_not_move_when_an_agent_is_added(tmp_path, contest):
+    store_runs(tmp_path, agents=("first-one", "any-one"))
+    fewer = results.read(tmp_path).contests[0]
+    for make in (findings.main_table, findings.continuous_table, findings.type_table):
+        for name in ("first-one", "any-one"):
+            assert cells(make(fewer), name) == cells(make(contest), name)
+
+
+# The page
+
+
+class _Parser(HTMLParser):
+    """Whether tags are closed in the order they were opened, and what is linked to."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.links, self.data, self.inside = [], [], "", False
+
+    def handle_starttag(self, tag, attrs):
+        self.links += [value for name, value in attrs if name in ("src", "href")]
+        self.inside = ("id", "data") in attrs
+        if tag not in ("meta", "link", "input"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.links += [value for name, value in attrs if name in ("src", "href")]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.inside:
+            self.data, self.inside = data, False
+
+
+@pytest.fixture(scope="module")
+def made(root):
+    return report.make(
+        root, title="A <b>", failures=[("a/b", "<script>")], facts=[("machine", "<cpu>")]
+    )
+
+
+@pytest.fixture(scope="module")
+def parsed(made):
+    parser = _Parser()
+    parser.feed(page.render(made))
+    return parser
+
+
+def test_the_page_is_whole_by_itself(made, parsed):
+    text = page.render(made)
+    assert parsed.open == []
+    assert all(link.startswith(("#", "data:")) for link in parsed.links)
+    assert "<script>" not in text.split("<script", 1)[0]
+    assert "&lt;script&gt;" in text
+    assert "default-src 'none'" in text
+    assert "Failed: 1" in text
+    for table in made.sections[0].tables:
+        assert table.title in text
+
+
+def test_the_script_is_given_the_episodes_as_they_were(contest, parsed):
+    document = json.loads(parsed.data)["contests"][0]
+    assert document["tapes"][0] == f"{int(EXAM.tapes()[0, 0]):08b}"[::-1]
+    stored = np.frombuffer(base64.b64decode(document["episodes"]["first-one"]), np.uint8)
+    stored = stored.reshape(len(RULES), page.SHOWN_TAPES, 8).astype(int)
+    played = sit("first-one", 0).cells[:, : page.SHOWN_TAPES]
+    np.testing.assert_array_equal(np.where(stored == page.NO_CELL, -1, stored), played)
+    by_rule = {entry["rule"]: entry for entry in document["rules"]}
+    assert by_rule[204]["ceiling"] == 1.0
+    assert by_rule[30]["steps"] == EXAM.optimal_steps()[RULES.index(30)].tolist()
+    scores = {score["name"]: score["success"] for score in document["scores"]}
+    np.testing.assert_allclose(
+        scores["any-one"], expected("any-one", "success").mean(axis=0), atol=1e-4
+    )
+
+
+def test_shipped_ways_at_32_cells_lead_to_the_goal():
+    from tapebench import dynamics
+
+    exam = make_exam(split="fps30", episodes=3, rules=[30, 110, 60])
+    bare = results.Contest("x", "x", exam, (), exam.optimal_steps(), {})
+    cells = np.frombuffer(base64.b64decode(page._shortest(bare, 3)["a shortest way"]), np.uint8)
+    for row, rule in enumerate(exam.rules):
+        for column, way in enumerate(cells.reshape(3, 3, 32)[row]):
+            tape = dynamics.to_int(exam.tapes()[column])
+            taken = [int(cell) for cell in way if cell != page.NO_CELL]
+            assert len(taken) == max(bare.optimal_steps[row, column], 0)
+            for cell in taken:
+                tape = dynamics.step(tape, cell, int(rule), 32)
+            assert (tape == 0) == bool(taken)
+
+
+def test_files_are_written_and_are_the_same_when_made_again(root, tmp_path):
+    for place in ("a", "b"):
+        report.write(report.make(root), tmp_path / place)
+    names = {path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*")}
+    endings = {name.suffix for name in names}
+    assert {".html", ".md", ".tex", ".csv", ".svg", ".pdf"} <= endings
+    for name in names:
+        if name.suffix:
+            ours, theirs = (tmp_path / place / name for place in ("a", "b"))
+            assert ours.read_bytes() == theirs.read_bytes(), name
+    for drawing in ("rollout-example", "pipeline", "evolution", "main-fps30-per-rule"):
+        assert (tmp_path / "a/figures" / f"{drawing}.svg").is_file()
+
+
+# The command
+
+
+def test_the_command_says_what_is_there_and_what_is_missing(root, capsys, tmp_path):
+    code, out, err = tape(capsys, "report", str(root), "--out", str(tmp_path / "r"), "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert document["contests"][0]["name"] == "main on fps30, L = 8, H = 8"
+    assert (tmp_path / "r" / "index.html").is_file()
+    assert any("reference lines" in said for said in document["missing"])
+    assert "missing: main on fps30" in err
+
+
+@pytest.mark.parametrize("place", ["nowhere", "empty"])
+def test_a_directory_without_runs_is_one_clear_line(capsys, tmp_path, place):
+    (tmp_path / "empty").mkdir()
+    code, out, err = tape(capsys, "report", str(tmp_path / place))
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert "there" in err
+    assert not (tmp_path / "nowhere").exists()
+    assert not (tmp_path / "empty" / "report").exists()
+
+
+def test_reporting_imports_no_jax(root, tmp_path):
+    code = (
+        "import sys; from tapebench.cli import main; "
+        f"main(['report', {str(root)!r}, '--out', {str(tmp_path)!r}]); "
+        "assert 'jax' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_intervals_of_shares_stay_within_0_and_1(contest):
+    for row in findings.main_table(contest).rows:
+        for cell in row.cells[1:3]:
+            if isinstance(cell, Interval):
+                assert 0 <= cell.low <= cell.mean <= cell.high <= 1

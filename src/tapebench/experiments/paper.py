@@ -1,4 +1,5 @@
-"""The paper's experiments beside its main table: bounds, one rule at a time, other partitions."""
+"""The paper's experiments: the main table, longer episodes, bounds, one rule at a time, other
+partitions."""
 
 from __future__ import annotations
 
@@ -7,12 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import protocol, score
-from tapebench.exam import SUBSETS, Exam
+from tapebench import protocol, score, store, training
+from tapebench.exam import SUBSETS, Exam, make_exam
 from tapebench.experiments import Exhibit, Experiment, Results, Scale
 from tapebench.experiments.variants import Variant, compare, over_seeds, share
+from tapebench.report import findings
 from tapebench.report.figures import Picture, boxes
+from tapebench.report.results import read
 from tapebench.report.tables import CEILING, REFERENCE, Column, Row, Table
+from tapebench.rollout import rollout
 from tapebench.training import RunSpec
 
 PARTITIONS = ("random-0", "random-1", "random-2", "fps-0", "fps-1")
@@ -22,6 +26,96 @@ RULES = (0, 4, 108, 204, 30, 110)
 """Those that it trains on one at a time."""
 
 SEEDS = 5
+
+
+# The main table
+
+
+def main_settings(scale: Scale) -> dict[str, list[RunSpec]]:
+    """Every agent of the track: the runs of `tape bench`."""
+    return {agent: scale.runs(agent, scale.track.seeds) for agent in scale.track.agents}
+
+
+def show_main(results: Results) -> Exhibit:
+    """All that the report says of these runs."""
+    wanted = {str(spec.id) for spec in results.specs}
+    found = read(results.root)
+    contests = [
+        contest
+        for contest in found.contests
+        if wanted & {spec["id"] for entry in contest.entries for spec in entry.specs}
+    ]
+    return Exhibit(
+        tuple(table for contest in contests for table in findings.tables(contest)),
+        tuple(picture for contest in contests for picture in findings.pictures(contest)),
+    )
+
+
+# Longer episodes
+
+
+def show_horizons(results: Results) -> Exhibit:
+    """Success of the same policies at both horizons, also as a share of what the planner reaches.
+
+    What the planner reaches is measured anew for each horizon.
+    """
+    track = results.scale.track
+    short = results.exam
+    world = {"rules": short.rules.tolist(), "split": short.origin, "episodes": short.episodes}
+    long = make_exam(length=track.length, horizon=track.holdout_horizon, **world)
+    sides = [side for side in SUBSETS if len(short.rows(side))]
+    exams = {f"H = {exam.task.horizon}": exam for exam in (short, long)}
+    planned = {name: score.lines(exam)[score.PLANNER]["success"] for name, exam in exams.items()}
+    rows = []
+    for agent, specs in results.finished.items():
+        longer = [examined(results, spec, long) for spec in specs]
+        reached = dict(zip(exams, (results.summaries(agent), longer), strict=True))
+        cells: list[Any] = [agent]
+        for name, runs in reached.items():
+            for side in sides:
+                values = np.array([run[side]["success"] for run in runs])
+                by_planner = planned[name][short.rows(side)].mean()
+                cells += [share(values), over_seeds(100 * values / max(by_planner, 1e-9))]
+        rows.append(Row((*cells, len(specs))))
+    columns = [
+        column
+        for name in exams
+        for side in sides
+        for column in (
+            Column(f"{side.upper()} success, {name}", better="high"),
+            Column(f"{side.upper()} ON, {name}", digits=0),
+        )
+    ]
+    return Exhibit(
+        tables=(
+            Table(
+                name="holdout-length",
+                title=f"Episodes of {track.horizon} and of {track.holdout_horizon} steps",
+                caption=f"Strict success of policies trained with {track.horizon} steps; ON is "
+                f"100 times success over that of {score.PLANNER} with the same horizon. 95% "
+                "t-intervals over seeds. At the longer horizon the last state of a run counts, at "
+                "the shorter its last evaluations.",
+                columns=(Column("agent"), *columns, Column("seeds")),
+                rows=tuple(rows),
+            ),
+        )
+    )
+
+
+def examined(results: Results, spec: RunSpec, exam: Exam) -> dict[str, Any]:
+    """What a run's last policy reaches on another exam; measured once, then kept."""
+    file = results.root / "examined" / exam.hash / f"{spec.id}.json"
+    if not file.is_file():
+        policy = training.load_run(results.path(spec), exam.task).policy
+        found = rollout(policy, exam.task, None, exam.episodes, salt=exam.salt)
+        document = {
+            side: {"success": float(found.success[exam.rows(side)].mean())}
+            for side in SUBSETS
+            if len(exam.rows(side))
+        }
+        file.parent.mkdir(parents=True, exist_ok=True)
+        store.write_json(file, document)
+    return store.read_json(file)
 
 
 # Trained on the held-out rules themselves
@@ -223,6 +317,20 @@ def _ood_beside(exam: Exam) -> list[float]:
 
 
 EXPERIMENTS = (
+    Experiment(
+        name="main",
+        about="Every agent of the track on both sides of the split: all tables and figures.",
+        settings=main_settings,
+        show=show_main,
+        paper="its main and continuous tables, results by type and by rule",
+    ),
+    Experiment(
+        name="holdout-length",
+        about="Do policies go on where episodes are longer than in training?",
+        settings=main_settings,
+        show=show_horizons,
+        paper="its table of horizons 32 and 64",
+    ),
     compare(
         "train-on-test",
         "Trained on the held-out rules themselves",

@@ -5,7 +5,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet --constraint requirements.lock
 
-.PHONY: bench test quick lint throughput cost training-speed sweeps worlds lock data clean
+.PHONY: bench test quick lint browser throughput cost training-speed sweeps worlds lock data clean
 
 # What needs no learning, then every baseline of a track; `make bench TRACK=smoke` is over sooner.
 TRACK ?= lite
@@ -13,11 +13,18 @@ bench: $(VENV)/.installed
 	$(VENV)/bin/python examples/trivial_lines.py
 	$(VENV)/bin/tape bench --track $(TRACK)
 
-test: $(VENV)/.installed-dev lint
+test: $(VENV)/.installed-dev browser lint
 	$(VENV)/bin/python -m pytest -n 2
 
-quick: $(VENV)/.installed-dev lint
+quick: $(VENV)/.installed-dev browser lint
 	$(VENV)/bin/python -m pytest -n 2 -m "not slow"
+
+# Pages are tested in a real browser, from Debian's packages. Without one those tests fail.
+ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
+browser:
+	@command -v chromium >/dev/null \
+	  || ($(ROOT) apt-get -qq update && $(ROOT) apt-get -qq install -y --no-install-recommends chromium) \
+	  || echo "make: cannot install chromium here: the tests of the pages will fail" >&2
 
 lint: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check .

@@ -161,6 +161,6 @@ def test_bad_input_is_refused_in_one_line(call, message):
 
 
 def test_an_agent_without_any_spread_is_compared_with_one_that_has_some():
-    found = welch(np.full(5, 0.3), np.array([0.1, 0.2, 0.3, 0.2, 0.1]))
+    found = stats.welch(np.full(5, 0.3), np.array([0.1, 0.2, 0.3, 0.2, 0.1]))
     assert 0 < found.p < 0.05
     assert found.difference.mean == pytest.approx(0.12)

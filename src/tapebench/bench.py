@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import agents, protocol, score, seeding, splits, stats, store, sweep
+from tapebench import agents, bundle, protocol, score, seeding, splits, stats, store, sweep
 from tapebench.exam import SUBSETS, Exam, from_identity
 from tapebench.executors import Executor
 from tapebench.report import results
@@ -231,10 +231,17 @@ def replay(
         if target.is_file() and target.stat().st_mtime >= (path / store.MARKER).stat().st_mtime:
             continue
         try:
-            exam = from_identity(store.read_json(path / "spec.json").get("exam"))
+            spec = store.read_json(path / "spec.json")
+            exam = from_identity(spec.get("exam"))
             outcome = protocol.evaluate(path, exam)
             place.mkdir(exist_ok=True)
-            outcome.write_bundle(target)
+            about = {
+                "policy": spec["agent"],
+                "run": spec["id"],
+                "sees_rule": outcome.sees_rule,
+                "provenance": store.provenance(outcome.seconds),
+            }
+            bundle.write(target, outcome.runs[0], exam, about)
         except ValueError as error:
             notes.append(f"{name} cannot be replayed: {error}")
     return notes

@@ -414,7 +414,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, *args: Any) -> None:
         """The terminal is for the address and for what was saved."""
 
 
@@ -428,4 +428,4 @@ BODY = """<h1>TAPE</h1>
 know updates all cells at once, each by itself and its two neighbours on the ring.</p>
 <div id=game></div>
 <p class=note>Keys: arrows choose a cell, Enter or space flips it, h asks for the best move, n takes
-the next tape under the same law. Tapes are those of the exam, the same that agents are given.</p>"""
+the next tape under the same law. Tapes are those of the exam, as agents are given them.</p>"""

@@ -1,5 +1,7 @@
 // The game: the server steps the tape, this page shows it.
 
+{ // names like status and length belong to the window
+
 const settings = JSON.parse(document.getElementById("data").textContent);
 const root = document.getElementById("game");
 
@@ -50,7 +52,7 @@ async function attempt(act) {
   }
 }
 
-async function open(view) {
+async function take(view) {
   result.replaceChildren();
   strip = makeStrip(view.tapes[0].length, (cell) => attempt(() => press(cell)));
   place.replaceChildren(strip.strip);
@@ -80,7 +82,7 @@ function show(view, best = null) {
 
 async function begin() {
   const law = rule.value === "" ? null : Number(rule.value);
-  await open(await call("new", { rule: law, length: Number(length.select.value) }));
+  await take(await call("new", { rule: law, length: Number(length.select.value) }));
 }
 
 async function press(cell) {
@@ -92,7 +94,7 @@ async function help() {
 }
 
 async function next() {
-  if (game.is_over) await open(await call("next", { game: game.game }));
+  if (game.is_over) await take(await call("next", { game: game.game }));
 }
 
 async function compare() {
@@ -122,3 +124,5 @@ document.addEventListener("keydown", (event) => {
 });
 
 attempt(begin);
+
+}

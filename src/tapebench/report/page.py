@@ -253,7 +253,7 @@ def _document(contest: Contest) -> dict[str, Any]:
             ),
         ],
         "episodes": {
-            **{bundle.about["policy"]: _encode(bundle, shown) for bundle in contest.bundles},
+            **_episodes(contest, shown),
             **_shortest(contest, shown),
         }
         if shown
@@ -268,6 +268,18 @@ def _rounded(values: np.ndarray) -> list[float]:
 def _bits(tape: int, length: int) -> str:
     """A tape as text, cell 0 first."""
     return f"{tape:0{length}b}"[::-1]
+
+
+def _episodes(contest: Contest, shown: int) -> dict[str, str]:
+    """Encoded actions by who took them; a second bundle of the same name is numbered."""
+    found: dict[str, str] = {}
+    for bundle in contest.bundles:
+        name, number = bundle.about["policy"], 1
+        while name in found:
+            number += 1
+            name = f"{bundle.about['policy']} ({number})"
+        found[name] = _encode(bundle, shown)
+    return found
 
 
 def _encode(bundle: Bundle, shown: int) -> str:

@@ -287,8 +287,15 @@ def _contest(
         entries=tuple(entries),
         optimal_steps=optimal,
         lines=known_lines(exam, root) or {},
-        bundles=tuple(bundle for bundle in bundles if bundle.exam.hash == exam.hash),
+        bundles=tuple(one for one in bundles if _belongs(one, next(iter(runs))[0], exam)),
     )
+
+
+def _belongs(bundle: Bundle, experiment: str, exam: Exam) -> bool:
+    """Whether a bundle is of this exam; one made of a run, only with that run's experiment."""
+    run = bundle.about.get("run")
+    is_own = not isinstance(run, str) or run.split("/")[0] == experiment
+    return is_own and bundle.exam.hash == exam.hash
 
 
 def _entry(

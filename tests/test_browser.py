@@ -1,0 +1,272 @@
+"""The pages in a real browser: Debian's Chromium, driven by Playwright. `make browser` gets it."""
+
+import re
+import shutil
+import threading
+
+import numpy as np
+import pytest
+
+from stored_runs import EXAM, sit, store_bundle, store_runs
+from tapebench import bundle, dynamics, exact, play, report
+
+OPTIONS = (
+    "--no-sandbox",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+WIDE, PHONE = {"width": 1200, "height": 900}, {"width": 390, "height": 844}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A browser; its absence is a failure, for pages that nobody opened are not tested."""
+    from playwright.sync_api import sync_playwright
+
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.fail("there is no chromium to test the pages with: `make browser` installs it")
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=path, args=OPTIONS)
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def visit(browser):
+    """Open pages; at the end nobody may have complained or asked for anything from elsewhere."""
+    contexts, complaints = [], []
+
+    def open_page(address, viewport=WIDE, scheme="light", own=()):
+        context = browser.new_context(viewport=viewport, color_scheme=scheme)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        page.on("console", lambda said: complaints.append(f"{said.type}: {said.text}"))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on(
+            "request",
+            lambda asked: (
+                None
+                if asked.url.startswith((address, "data:", *own))
+                else complaints.append(asked.url)
+            ),
+        )
+        page.goto(address)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A report on three agents, with episodes of one."""
+    root = store_runs(tmp_path_factory.mktemp("runs"))
+    store_bundle(root / "first.tape")
+    return report.write(report.make(root), root / "report").as_uri()
+
+
+def scrolls_sideways(page):
+    return page.evaluate("document.documentElement.scrollWidth > innerWidth")
+
+
+# The report
+
+
+@pytest.mark.parametrize(
+    ("viewport", "scheme"), [(WIDE, "light"), (WIDE, "dark"), (PHONE, "light")]
+)
+def test_the_report_opens_from_disk_on_any_screen(visit, address, viewport, scheme):
+    page = visit(address, viewport, scheme)
+    assert page.title() == "TAPE report"
+    assert page.locator("figure svg").count() >= 7
+    page.click(".explorer [data-rule='30']")
+    page.wait_for_selector(".player .status:not(:empty)")
+    assert not scrolls_sideways(page)
+    ink, paper = (
+        page.evaluate(f"getComputedStyle(document.body).{name}")
+        for name in ("color", "backgroundColor")
+    )
+    bright = [sum(map(int, re.findall(r"\d+", colour)[:3])) for colour in (ink, paper)]
+    assert (bright[0] > bright[1]) == (scheme == "dark")
+    drawn = page.evaluate("getComputedStyle(document.querySelector('figure svg text')).fill")
+    assert drawn == ink
+
+
+def test_a_table_sorts_by_the_column_that_is_pressed(visit, address):
+    page = visit(address)
+    table = page.locator("table[data-name='main-fps30-main']")
+    head = table.locator("th", has_text="OOD success")
+
+    def values():
+        cells = table.locator("tbody tr td:nth-of-type(2)").all()
+        return [float(cell.get_attribute("data-value")) for cell in cells]
+
+    head.locator("button").focus()
+    page.keyboard.press("Enter")
+    assert head.get_attribute("aria-sort") == "descending"
+    assert values() == sorted(values(), reverse=True)
+    page.keyboard.press("Enter")
+    assert head.get_attribute("aria-sort") == "ascending"
+    assert values() == sorted(values())
+    table.locator("th button", has_text="agent").click()
+    names = table.locator("tbody th").all_inner_texts()
+    assert names == sorted(names)
+    assert head.get_attribute("aria-sort") is None
+
+
+def test_what_is_missing_comes_last_however_a_column_is_sorted(visit, address):
+    page = visit(address)
+    table = page.locator("table[data-name='main-fps30-main']")
+    for _ in range(2):
+        table.locator("th button", has_text="OOD return").click()
+        assert table.locator("tbody tr").last.locator("th").inner_text() == "exact ceiling"
+
+
+def test_a_rule_is_looked_at_with_the_keyboard(visit, address):
+    page = visit(address)
+    page.focus(".explorer [data-rule='0']")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    assert page.locator(".detail h4").inner_text() == "Rule 30"
+    detail = page.locator(".detail").inner_text()
+    assert "chaotic" in detail
+    assert "Exact ceiling: 1.000" in detail
+    shown = page.locator(".detail table.bars tr", has_text="first-one").inner_text()
+    row = list(EXAM.rules).index(30)
+    success = np.mean(
+        [sit("first-one", 100 * s + n).success[row] for s in range(3) for n in (2, 3)]
+    )
+    assert f"{success:.3f}" in shown
+    counts = exact.reach(30, 8, 8).histogram
+    assert page.locator(".columns span").count() == len(counts)
+
+
+def test_an_episode_is_played_back_step_by_step(visit, address):
+    page = visit(address)
+    page.click(".explorer [data-rule='110']")
+    page.select_option(".detail .choice:nth-of-type(1) select", "first-one")
+    page.select_option(".detail .choice:nth-of-type(2) select", "2")
+    episodes, row = sit("first-one", 0), list(EXAM.rules).index(110)
+    tapes, cells = episodes.trace(row, 2)
+    steps = exact.steps_to_goal(110, 8, 8)
+    page.focus(".player")
+    status = page.locator(".player .status")
+    for step, cell in enumerate(cells):
+        said = status.inner_text()
+        assert f"step {step} of 8 · distance {tapes[step].mean():.3f} · flips cell {cell}" in said
+        tape = dynamics.to_int(dynamics.pack(tapes[step]))
+        if steps[tape] <= 8 - step:
+            best = exact.best_cell(tape, 110, 8, steps)
+            assert f"best: cell {best}, then {steps[tape] - 1} more" in said
+        else:
+            assert "no way to the goal in time" in said
+        ones = page.evaluate(
+            "[...document.querySelectorAll('.player .strip > *')]"
+            ".map((part) => Number(part.classList.contains('one')))"
+        )
+        assert ones == tapes[step].tolist()
+        page.keyboard.press("ArrowRight")
+    assert ("goal reached" in status.inner_text()) == bool(episodes.success[row, 2])
+    page.keyboard.press("Home")
+    assert "step 0 of 8" in status.inner_text()
+    page.select_option(".detail .choice:nth-of-type(1) select", "a shortest way")
+    page.focus(".player")
+    page.keyboard.press("End")
+    fewest = EXAM.optimal_steps()[row, 2]
+    assert f"step {max(fewest, 0)} of 8" in status.inner_text()
+
+
+def test_the_script_has_the_physics_and_the_exact_answers_right(visit, address):
+    page = visit(address)
+    tape = "0110100111010010"
+    number = int(tape[::-1], 2)
+    evolved = page.evaluate(
+        "(text) => Array.from({length: 256}, (_, rule) => packTape(evolve(parseTape(text), rule)))",
+        tape,
+    )
+    assert evolved == [dynamics.evolve(number, rule, 16) for rule in range(256)]
+    for rule in (30, 45, 90, 110, 204, 255):
+        found = page.evaluate("(rule) => Array.from(solve(rule, Array(9).fill(0), 7))", rule)
+        steps = exact.steps_to_goal(rule, 9, 7)
+        assert found == np.where(steps == exact.UNREACHED, 255, steps).tolist()
+
+
+# The game
+
+
+@pytest.fixture
+def game(tmp_path):
+    """A server with the identity as its law: every one has to be flipped once."""
+    server = play.make_server(play.Table("fps30", 12, None, 204, tmp_path))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield play.address(server), tmp_path
+    server.shutdown()
+    server.server_close()
+    thread.join(10)
+
+
+def test_a_game_is_played_to_the_goal_and_saved(visit, game):
+    address, place = game
+    page = visit(address)
+    page.wait_for_selector(".strip button")
+    ones = page.locator(".strip button.one").count()
+    assert ones == int(dynamics.hamming(play.start("fps30", 12, rule=204).tapes[0], 0))
+    for left in range(ones, 0, -1):
+        page.wait_for_function(
+            "(left) => document.querySelectorAll('.strip button.one').length === left", arg=left
+        )
+        assert f"({left} of 12)" in page.inner_text("#status")
+        page.locator(".strip button.one").first.click()
+    page.wait_for_function("document.getElementById('status').textContent.includes('Solved')")
+    assert f"Solved in {ones} moves" in page.inner_text("#status")
+    page.click("#save")
+    page.wait_for_selector("#result p")
+    saved = list(place.glob("*.tape"))
+    assert len(saved) == 1
+    found = bundle.verify(saved[0])
+    assert found.episodes.success.all()
+    assert found.about["sees_rule"]
+
+
+def test_a_game_is_played_by_keys_with_the_best_moves(visit, game):
+    page = visit(game[0], PHONE, "dark")
+    page.wait_for_selector(".strip button")
+    assert not scrolls_sideways(page)
+    while "Solved" not in page.inner_text("#status"):
+        page.keyboard.press("h")
+        page.wait_for_selector(".strip button.best")
+        best = page.evaluate(
+            "[...document.querySelectorAll('.strip button')].findIndex("
+            "(part) => part.classList.contains('best'))"
+        )
+        page.locator(".strip button").nth(best).focus()
+        page.keyboard.press("Enter")
+        page.wait_for_function("!document.querySelector('.strip button.best')")
+    page.keyboard.press("n")
+    page.wait_for_function("document.getElementById('status').textContent.includes('tape 2')")
+
+
+def test_a_game_that_is_over_is_compared_and_another_law_is_taken(visit, game):
+    page = visit(game[0])
+    page.wait_for_selector(".strip button")
+    page.fill("#rule", "0")
+    page.keyboard.press("Tab")
+    page.wait_for_function("document.getElementById('status').textContent.includes('rule 0')")
+    page.locator(".strip button").first.click()
+    page.wait_for_function("document.getElementById('status').textContent.includes('Solved in 1')")
+    page.click("#compare")
+    page.wait_for_selector("#result table")
+    text = page.inner_text("#result")
+    assert "Rule 0, stable" in text
+    assert "1 moves are enough" in text
+    for who in ("you", "random", "flip-ones", "greedy"):
+        assert who in text

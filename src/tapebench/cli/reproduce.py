@@ -113,7 +113,7 @@ class Reproduce:
         """Print the tables, and write all there is to see."""
         from tapebench import training
 
-        if not results.finished:
+        if results.settings and not results.finished:
             raise ValueError(f"no run of {experiment.name} is done: leave out --show to make them")
         training.use_compilation_cache()
         found = experiment.show(results)

@@ -74,7 +74,7 @@ class Experiment:
     name: str
     about: str
     settings: Callable[[Scale], Mapping[str, list[RunSpec]]]
-    """The runs of each setting."""
+    """The runs of each setting; none for what needs no training."""
     show: Callable[[Results], Exhibit]
     """From whatever is finished; of every setting at least one run, or nothing is said of it."""
     paper: str = ""

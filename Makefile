@@ -5,7 +5,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet --constraint requirements.lock
 
-.PHONY: bench test quick lint browser throughput cost training-speed sweeps lock data clean
+.PHONY: bench test quick lint browser throughput cost training-speed sweeps worlds lock data clean
 
 # What needs no learning, then every baseline of a track; `make bench TRACK=smoke` is over sooner.
 TRACK ?= lite
@@ -46,6 +46,10 @@ training-speed: $(VENV)/.installed-dev
 # What a second core is worth to a sweep, and what Ray costs a run.
 sweeps: $(VENV)/.installed-dev
 	$(VENV)/bin/python benchmarks/sweeps.py
+
+# What a seed of the world models costs, against tape length.
+worlds: $(VENV)/.installed-dev
+	$(VENV)/bin/python benchmarks/worlds.py
 
 # The shipped data, computed again. Tests compare it byte for byte.
 data: $(VENV)/.installed

@@ -59,6 +59,7 @@ _MODELS = {
     "beam": 32,
 }
 _DREAMS = {
+    "network": "mlp",
     "width": 16,
     "channels": 8,
     "depth": 1,

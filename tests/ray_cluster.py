@@ -163,6 +163,11 @@ def main(out):
     found["node lost"] = sweep(
         executor, out / "lost", lambda: lose([other.pid, *children(other.pid)])
     )
+    command = [sys.executable, "-c", "from tapebench.cli import main; main()", "bench", "--json"]
+    command += ["--track", "smoke", "--agents", "ppo", "--seeds", "1", "--out", str(out / "typed")]
+    command += ["--executor", "ray", "--address", executor.address]
+    typed = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+    found["typed"] = json.loads(typed.stdout)
     lose([head.pid, *children(head.pid)])
     shutil.rmtree(place, ignore_errors=True)
     print(json.dumps(found))

@@ -163,7 +163,7 @@ def test_a_goal_that_is_observed_is_given_to_the_model(network):
 
 
 def test_the_loss_is_that_of_a_plain_computation():
-    config, model = untrained("mlp", free_nats=3.0)
+    config, model = untrained("mlp", free_nats=1.0)
     batch, key = episodes(), jax.random.key(3)
     run = jax.jit(partial(dreamer.world_loss, config))
     total, (parts, found) = run(model.world, key, batch, 1 / 6)
@@ -178,8 +178,8 @@ def test_the_loss_is_that_of_a_plain_computation():
     ended, chance = np.asarray(batch.ended), 1 / (1 + np.exp(-success))
     ends = np.where(t == 5, 0.0, -np.log(np.where(ended, chance, 1 - chance)))
     kl = np.asarray(dreamer.divergence(found.posterior, world.expect(hidden)))
-    assert kl.min() < 3.0 < kl.max()
-    wanted = surprise.sum(axis=-1) + error + ends + 1.1 * np.maximum(kl, 3.0)
+    assert kl.min() < 1.0 < kl.max()
+    wanted = surprise.sum(axis=-1) + error + ends + 1.1 * np.maximum(kl, 1.0)
     np.testing.assert_allclose(total, wanted.mean(), rtol=1e-4)
     np.testing.assert_allclose(parts["kl"], kl.mean(), rtol=1e-4)
 
@@ -369,7 +369,7 @@ def test_an_update_follows_every_so_many_steps_after_the_warmup():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", [0, 204])
+@pytest.mark.parametrize("rule", [4, 204])
 def test_the_model_of_a_fixed_rule_becomes_nearly_perfect(rule):
     task = make_task(length=8, horizon=8, rules=rule)
     env, params = envs.make(task=task)

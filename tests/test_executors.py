@@ -53,6 +53,10 @@ def test_a_ray_cluster_that_loses_workers_and_nodes_ends_with_the_same_rows(tmp_
     assert found.pop("interfaces") == ["lo"]
     # 127.0.0.1, and the same as an address of version 6.
     assert set(found.pop("listeners")) <= {"0100007F", "0000000000000000FFFF00000100007F"}
+    typed = found.pop("typed")
+    assert typed["failures"] == []
+    assert typed["facts"]["runs"] == "1 of 1 done"
+    assert "ray" in typed["facts"]["wall clock"]
     assert sweep.run_all(SPECS, tmp_path / "local") == []
     for name, folder in (
         ("worker killed", "killed"),

@@ -34,10 +34,12 @@ FLOW = [
     "bundle",
     "score",
     "training",
+    "credibility",
     "protocol",
     "sweep",
     "executors",
     "report",
+    "experiments",
     "bench",
     "play",
     "cli",
@@ -130,6 +132,7 @@ def test_the_package_never_pickles():
         ("references.py", [], ["decisions"]),
         ("training.py", ["--sweep"], ["marks", "sweep"]),
         ("sweeps.py", ["--no-ray"], ["marks"]),
+        ("worlds.py", [], ["costs"]),
     ],
 )
 def test_the_benchmarks_run(tmp_path, script, options, holds):

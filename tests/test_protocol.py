@@ -204,11 +204,11 @@ def test_tracks_are_pinned():
 
 
 PINNED_TRACKS = {
-    "full": (1, "22a43f99cf3281d7"),
-    "lite": (1, "92f2591592d409ec"),
+    "full": (2, "93fc9efa23dddec4"),
+    "lite": (2, "a2be384ee7e9d6dd"),
     "smoke": (1, "42ba9b9f6c4751be"),
-    "long": (1, "c33ae7d7da9acb34"),
-    "inference": (1, "d0c77fb5f6f0f79c"),
+    "long": (2, "444dae053884da05"),
+    "inference": (2, "fa6413f39dcd16a7"),
 }
 
 

@@ -133,8 +133,9 @@ def tuning(agent: str) -> Iterable[str]:
         if found["agent"] != agent:
             continue
         network = found["network"]
+        flag = " --sizes" if found.get("sizes") else ""
         yield (
-            f"Network `{network}`: `python tools/tune.py {agent} --network {network}`, "
+            f"Network `{network}`: `python tools/tune.py {agent} --network {network}{flag}`, "
             f"{found['steps']:,} steps, {found['seeds']} seeds, trained on one side of the split "
             "`tuning` and judged by success on the other. No rule that is held out in `fps30` or "
             "`matched30` takes part. The first row is what was the default when the search began."

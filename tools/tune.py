@@ -4,14 +4,16 @@
 
 Trains on the training side of the split `tuning` and judges by success on its validation side,
 which has no rule that is held out in `fps30` or `matched30`. Trial 0 is the agent's defaults; the
-others are drawn from its `SPACE`. Runs are kept and resumed; the result is written to
-`docs/tuning/AGENT-NETWORK.json`.
+others are drawn from its `SPACE`, or with `--sizes` from its `SIZES`, which is for a second search
+around the best of the first. Runs are kept and resumed; the result is written to
+`docs/tuning/AGENT-NETWORK.json`, or to `AGENT-NETWORK-sizes.json`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -56,9 +58,16 @@ SPACE: dict[str, dict[str, tuple[Any, ...]]] = {
         "imagination": (5, 10, 15),
         "entropy_weight": (0.001, 0.003, 0.01),
     },
+    "automata": {"learning_rate": (1e-3, 3e-3), "features": (4, 8), "saturation": (2.0, 8.0)},
 }
 """What is searched. The settings of a family are searched on its plain member, and a variant only
 searches what it adds: so what it gains or loses is due to that and not to luckier settings."""
+
+SIZES: dict[str, dict[str, tuple[Any, ...]]] = {
+    "dqn": {"width": (32, 64), "batch": (256, 512), "steps_per_update": (2, 4)},
+    "ppo": {"width": (64, 128, 256), "depth": (2, 3), "num_envs": (40, 80)},
+}
+"""How large things are and how often they learn: what costs time."""
 
 
 def main() -> None:
@@ -66,20 +75,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("agent", choices=agents.NAMES)
     parser.add_argument("--network", help="by default that of the agent")
+    parser.add_argument("--sizes", action="store_true", help="search sizes, around the defaults")
     parser.add_argument("--trials", type=int)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=200_000)
     parser.add_argument("--results", type=Path, default=Path("runs/tuning"))
     options = parser.parse_args()
-    options.trials = options.trials or (10 if options.agent in ("dqn", "ppo") else 5)
+    space = (SIZES if options.sizes else SPACE).get(options.agent)
+    if space is None:
+        parser.error(f"--sizes is for {' and '.join(SIZES)}: variants have the sizes of these")
+    options.trials = options.trials or (10 if options.agent in SIZES else 5)
     options.network = options.network or agents.configure(options.agent).network
     fixed = {"network": options.network}
-    trials = [fixed | draw(options.agent, number) for number in range(options.trials)]
+    defaults = asdict(agents.configure(options.agent, **fixed))
+    trials = [fixed | trial for trial in draw(space, defaults, options.trials)]
+    name = f"{options.network}-sizes" if options.sizes else options.network
     specs = [
         RunSpec(
             agent=options.agent,
             seed=seed,
-            experiment=f"{options.network}-{number}",
+            experiment=f"{name}-{number}",
             split="tuning",
             options=trial,
             steps=options.steps,
@@ -95,7 +110,7 @@ def main() -> None:
         print(f"{failure.run}: {failure.reason}", file=sys.stderr)
     found: list[dict[str, Any]] = []
     for number, trial in enumerate(trials):
-        ours = [spec for spec in specs if spec.experiment == f"{options.network}-{number}"]
+        ours = [spec for spec in specs if spec.experiment == f"{name}-{number}"]
         done = [path for spec in ours if (path := place(spec, options.results)).is_file()]
         scores = [store.read_json(path)["ood"]["success"] for path in done]
         seen = [store.read_json(path)["id"]["success"] for path in done]
@@ -110,27 +125,38 @@ def main() -> None:
     document = {
         "agent": options.agent,
         "network": options.network,
+        "sizes": options.sizes,
         "steps": options.steps,
         "seeds": options.seeds,
-        "defaults": asdict(agents.configure(options.agent, **fixed)),
-        "space": SPACE[options.agent],
+        "defaults": defaults,
+        "space": space,
         "trials": found,
     }
     PLACE.mkdir(exist_ok=True)
-    name = f"{options.agent}-{options.network}.json"
-    store.write_text(PLACE / name, json.dumps(document, indent=1) + "\n")
+    store.write_text(PLACE / f"{options.agent}-{name}.json", json.dumps(document, indent=1) + "\n")
     for row in found:
         print(row["mean_validation"], row["options"])
 
 
-def draw(agent: str, trial: int) -> dict[str, Any]:
-    """The options of a trial that differ from the defaults; those of trial 0 do not."""
-    if trial == 0:
-        return {}
-    return {
-        name: values[int(seeding.generator(trial, "tune", name).integers(len(values)))]
-        for name, values in SPACE[agent].items()
-    }
+def draw(
+    space: dict[str, tuple[Any, ...]], defaults: dict[str, Any], trials: int
+) -> list[dict[str, Any]]:
+    """What each trial sets: the first nothing, the others no combination twice."""
+    known = {name: defaults[name] for name in space}
+    seen: list[dict[str, Any]] = [known]
+    found: list[dict[str, Any]] = [{}]
+    number = 0
+    most = math.prod(len({*values, known[name]}) for name, values in space.items())
+    while len(found) < trials and len(seen) < most:
+        number += 1
+        trial = {
+            name: values[int(seeding.generator(number, "tune", name).integers(len(values)))]
+            for name, values in space.items()
+        }
+        if trial not in seen:
+            seen.append(trial)
+            found.append(trial)
+    return found
 
 
 def place(spec: RunSpec, root: Path) -> Path:

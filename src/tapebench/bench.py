@@ -52,8 +52,6 @@ class Plan:
     """Every run, those that take longest first."""
     todo: tuple[RunSpec, ...]
     """Those that are not done."""
-    absent: tuple[str, ...]
-    """Agents of the track that do not exist yet."""
     seconds: dict[str, float]
     """What a run of each agent takes, as far as can be told beforehand."""
 
@@ -81,17 +79,13 @@ def make_plan(
     seeds: Sequence[int] | None = None,
 ) -> Plan:
     """Plan a track; `names` are agents other than those of the track."""
-    wanted = list(dict.fromkeys(names or track.agents))
-    absent = [name for name in wanted if name in protocol.AGENTS and name not in agents.NAMES]
-    present = [name for name in wanted if name not in absent]
-    if not present:
-        raise ValueError(f"there is nobody to train: {', '.join(absent)} is not there yet")
     chosen = split or track.split
     if Path(chosen).is_file():
         chosen = str(Path(chosen).resolve())  # workers may live in other directories
     takes, specs = {}, []
-    for name in present:
-        first = _specify(track, name, chosen)
+    for name in dict.fromkeys(names or track.agents):
+        first = track.spec(name, experiment=track.name, split=chosen)
+        agents.configure(name)  # what cannot be is refused before anything is begun
         takes[name] = estimate(first, root)
         experiment = _name(first, root)
         specs.append(
@@ -100,28 +94,7 @@ def make_plan(
     specs.sort(key=lambda group: -takes[group[0].agent])
     every = tuple(spec for group in specs for spec in group)
     todo = tuple(sweep.missing(every, root))
-    return Plan(track, splits.load(chosen).name, every, todo, tuple(absent), takes)
-
-
-def _specify(track: protocol.Track, agent: str, split: str) -> RunSpec:
-    """The first run of an agent. What cannot be is refused here, before anything is begun."""
-    spec = RunSpec(
-        agent=agent,
-        seed=0,
-        experiment=track.name,
-        split=split,
-        length=track.length,
-        horizon=track.horizon,
-        mask=track.mask,
-        steps=track.steps,
-        evaluate_every=track.evaluate_every,
-        episodes=track.episodes,
-        last=track.last,
-        rules=track.rules_of(split),
-        track=f"{track.name}-{track.version}",
-    )
-    agents.configure(agent)
-    return spec
+    return Plan(track, splits.load(chosen).name, every, todo, takes)
 
 
 def _name(spec: RunSpec, root: Path) -> str:
@@ -301,7 +274,6 @@ class Summary:
     facts: tuple[tuple[str, str], ...]
     rows: tuple[Row, ...]
     failures: tuple[tuple[str, str], ...] = ()
-    absent: tuple[str, ...] = ()
 
     def table(self) -> Table:
         """The rows to be printed."""
@@ -366,7 +338,6 @@ def summarise(
         facts=_facts(plan, root, finished),
         rows=tuple(rows),
         failures=tuple((f.run, f.reason) for f in [*failures, *damaged]),
-        absent=plan.absent,
     )
 
 
@@ -391,7 +362,7 @@ def _row(
     }
     for subset, values in scores.items():
         rng = seeding.generator(0, "bench", agent, subset)
-        found[subset] = _possible(stats.seed_interval(values, rng))
+        found[subset] = stats.within_0_and_1(stats.seed_interval(values, rng))
     if len(scores) == len(SUBSETS):
         rng = seeding.generator(0, "bench", agent, "drop")
         found["drop"] = stats.paired_interval(scores["id"], scores["ood"], rng)
@@ -418,11 +389,6 @@ def _fixed(name: str, kind: str, means: dict[str, float], possible: dict[str, fl
         drop=None if np.isnan(drop) else stats.Interval(drop, drop, drop),
         normalised=means["ood"] / possible["ood"] if possible["ood"] > 0 else None,
     )
-
-
-def _possible(interval: stats.Interval) -> stats.Interval:
-    """The part of an interval that success can be in."""
-    return stats.Interval(interval.mean, max(0.0, interval.low), min(1.0, interval.high))
 
 
 def _facts(

@@ -415,23 +415,43 @@ class Track:
         }
         return make_exam(**given | changes)
 
+    def spec(self, agent: str, seed: int = 0, **changes: Any) -> training.RunSpec:
+        """A run of this track; `changes` are fields of `RunSpec`, such as another split."""
+        split = changes.get("split") or self.split
+        given: dict[str, Any] = {
+            "split": split,
+            "length": self.length,
+            "horizon": self.horizon,
+            "mask": self.mask,
+            "steps": self.steps,
+            "evaluate_every": self.evaluate_every,
+            "episodes": self.episodes,
+            "last": self.last,
+            "rules": self.rules_of(split),
+            "track": f"{self.name}-{self.version}",
+        }
+        return training.RunSpec(agent=agent, seed=seed, **given | changes)
+
 
 AGENTS = ("dqn", "rad", "curl", "pearl", "ppo", "ppo-dr", "dreamer")
 """The paper's learned baselines."""
+
+OURS = ("rppo", "automata")
+"""What the paper names as missing: memory across the episode, and a model that infers the law."""
 
 
 def make_tracks() -> tuple[Track, ...]:
     """The tracks from scratch. `tracks` reads the shipped copy of them."""
     full = Track(
         name="full",
-        version=1,
+        version=2,
         about="The paper's protocol: 20 seeds, 200,000 steps, every rule.",
         length=32,
         horizon=32,
         holdout_horizon=64,
         mask=(),
         split="fps30",
-        agents=AGENTS,
+        agents=AGENTS + OURS,
         seeds=20,
         steps=200_000,
         evaluate_every=10_000,
@@ -454,6 +474,7 @@ def make_tracks() -> tuple[Track, ...]:
         _vary(
             full,
             name="smoke",
+            version=1,
             about="Does everything run? Four agents on eight cells, in a minute or two.",
             agents=("dqn", "rad", "pearl", "ppo"),
             seeds=2,
@@ -466,6 +487,7 @@ def make_tracks() -> tuple[Track, ...]:
             full,
             name="long",
             about="What 25 times the budget buys.",
+            agents=(*AGENTS, "rppo"),
             seeds=5,
             steps=5_000_000,
             evaluate_every=250_000,

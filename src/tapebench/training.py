@@ -47,6 +47,9 @@ class RunSpec:
     length: int = 32
     horizon: int = 32
     mask: tuple[int, ...] = ()
+    reward: str = "distance"
+    """What training pays for, see `tapebench.task.reward`. Exams are the same whatever it is."""
+    success_bonus: float = 1.0
     steps: int = 200_000
     """Environment steps; auto-reset steps are not counted."""
     evaluate_every: int = 10_000
@@ -82,7 +85,9 @@ class RunSpec:
     def task(self) -> Task:
         """What is trained on."""
         which = self.train_on if isinstance(self.train_on, str) else list(self.train_on)
-        return make_task(rules=which, **self._world)
+        return make_task(
+            rules=which, reward=self.reward, success_bonus=self.success_bonus, **self._world
+        )
 
     @cached_property
     def exam(self) -> Exam:

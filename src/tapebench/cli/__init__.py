@@ -13,6 +13,7 @@ from tapebench.cli.exam import Compare, Evaluate, Verify
 from tapebench.cli.laws import Exact, Oracle, Show
 from tapebench.cli.play import Play
 from tapebench.cli.report import Report
+from tapebench.cli.reproduce import Reproduce
 from tapebench.cli.results import Power, Query
 from tapebench.cli.splits import Splits
 from tapebench.cli.train import Train
@@ -27,6 +28,7 @@ Command = (
     | Annotated[Power, tyro.conf.subcommand("power")]
     | Annotated[Query, tyro.conf.subcommand("query")]
     | Annotated[Report, tyro.conf.subcommand("report")]
+    | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
     | Annotated[Show, tyro.conf.subcommand("show")]
     | Annotated[Splits, tyro.conf.subcommand("splits")]
     | Annotated[Train, tyro.conf.subcommand("train")]

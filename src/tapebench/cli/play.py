@@ -5,6 +5,10 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tapebench.bundle import Bundle
 
 
 @dataclass(frozen=True)
@@ -39,15 +43,14 @@ class Play:
         play.start(self.split, self.length, self.horizon, self.rule)
         if not self.out.is_dir():
             raise ValueError(f"cannot save to {self.out}: there is no such directory")
-        known: tuple[play.Bundle, ...] = ()
+        known: list[Bundle] = []
         if self.results is not None:
             if not self.results.is_dir():
                 raise ValueError(f"there is no results directory {self.results}")
-            found, refused = results.read_bundles(self.results)
-            known = tuple(found)
+            known, refused = results.read_bundles(self.results)
             for sentence in refused:
                 print(f"tape: {sentence}", file=sys.stderr)
-        table = play.Table(self.split, self.length, self.horizon, self.rule, self.out, known)
+        table = play.Table(self.split, self.length, self.horizon, self.rule, self.out, tuple(known))
         server = play.make_server(table, self.port)
         where = play.address(server)
         print(f"play at {where} (Ctrl-C ends it)", flush=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -58,42 +58,13 @@ class Train:
     """Print one JSON document: the summary of every run."""
 
     def run(self) -> None:
-        from tapebench import store, sweep
+        from tapebench import store
 
         if self.options:
             self._list_options()
             return
         specs = self.specs()
-        todo = specs if self.anew else sweep.missing(specs, self.results)
-        done = len(specs) - len(todo)
-        if done:
-            print(f"{done} of {len(specs)} runs are done already", file=sys.stderr)
-        if todo:
-            # A mistake in a spec shows here, before any process is started for it.
-            todo[0].as_dict()
-            todo[0].make_agent()
-            self.results.mkdir(parents=True, exist_ok=True)
-            try:
-                with runs_shown(len(specs), done) as report:
-                    failures = sweep.run_all(
-                        todo,
-                        self.results,
-                        workers=self.workers,
-                        report=report,
-                        log=self.log,
-                        anew=self.anew,
-                    )
-            except KeyboardInterrupt:
-                print(
-                    f"tape: interrupted; what was done is in {self.results}, "
-                    "and the same command goes on from there",
-                    file=sys.stderr,
-                )
-                raise SystemExit(130) from None
-            for failure in failures:
-                print(f"tape: {failure.run}: {failure.reason}", file=sys.stderr)
-            if failures:
-                raise SystemExit(2)
+        make_runs(specs, self.results, workers=self.workers, log=self.log, anew=self.anew)
         summaries = {
             str(spec.id): store.read_json(self.results / str(spec.id) / "summary.json")
             for spec in specs
@@ -106,33 +77,24 @@ class Train:
     def specs(self) -> list[Any]:
         """The runs that are asked for."""
         from tapebench.protocol import get_track
-        from tapebench.training import RunSpec
 
         track = get_track(self.track)
-        horizon = self.horizon
-        if horizon is None:
-            horizon = track.horizon if self.length is None else self.length
         which = parse_rules(self.rules)
         trained_on = which if isinstance(which, str) else tuple(which)
-        given: dict[str, Any] = {
-            "agent": self.agent,
+        changes: dict[str, Any] = {
             "options": parse_options(self.agent, self.set),
             "experiment": self.experiment or default_experiment(trained_on),
-            "split": self.split or track.split,
             "train_on": trained_on,
-            "length": self.length or track.length,
-            "horizon": horizon,
-            "mask": track.mask,
-            "steps": self.steps or track.steps,
-            "evaluate_every": self.evaluate_every or track.evaluate_every,
-            "episodes": self.episodes or track.episodes,
-            "last": track.last,
-            "rules": track.rules if self.split is None else None,
-            "track": f"{track.name}-{track.version}",
         }
+        for name in ("split", "length", "horizon", "steps", "evaluate_every", "episodes"):
+            if getattr(self, name) is not None:
+                changes[name] = getattr(self, name)
+        if self.length is not None:
+            changes.setdefault("horizon", self.length)
         if not isinstance(trained_on, str):
-            given["rules"] = tuple(sorted(trained_on))
-        return [RunSpec(seed=seed, **given) for seed in parse_seeds(self.seeds, track.seeds)]
+            changes["rules"] = tuple(sorted(trained_on))
+        seeds = parse_seeds(self.seeds, track.seeds)
+        return [track.spec(self.agent, seed, **changes) for seed in seeds]
 
     def _list_options(self) -> None:
         from tapebench import agents
@@ -193,6 +155,48 @@ def _value(name: str, text: str, default: Any) -> Any:
     except ValueError:
         kind = "a number" if isinstance(default, float) else "a whole number"
         raise ValueError(f"{name} is {kind}, not {text!r}") from None
+
+
+def make_runs(
+    specs: Sequence[Any],
+    results: Path,
+    *,
+    workers: int | None = None,
+    log: str | None = None,
+    anew: bool = False,
+) -> None:
+    """Make the runs that are missing, or all of them `anew`; progress on standard error.
+
+    Ends the program if it is interrupted or if runs fail.
+    """
+    from tapebench import sweep
+
+    todo = list(specs) if anew else sweep.missing(specs, results)
+    done = len(specs) - len(todo)
+    if done:
+        print(f"{done} of {len(specs)} runs are done already", file=sys.stderr)
+    if not todo:
+        return
+    # A mistake in a spec shows here, before any process is started for it.
+    todo[0].as_dict()
+    todo[0].make_agent()
+    results.mkdir(parents=True, exist_ok=True)
+    try:
+        with runs_shown(len(specs), done) as report:
+            failures = sweep.run_all(
+                todo, results, workers=workers, report=report, log=log, anew=anew
+            )
+    except KeyboardInterrupt:
+        print(
+            f"tape: interrupted; what was done is in {results}, "
+            "and the same command goes on from there",
+            file=sys.stderr,
+        )
+        raise SystemExit(130) from None
+    for failure in failures:
+        print(f"tape: {failure.run}: {failure.reason}", file=sys.stderr)
+    if failures:
+        raise SystemExit(2)
 
 
 @contextmanager

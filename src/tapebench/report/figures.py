@@ -191,7 +191,8 @@ def _draw_references(axis: Axes, levels: Mapping[str, float]) -> None:
     """Dotted lines across; their names at the right edge, moved apart where they would overlap."""
     known = sorted((value, name) for name, value in levels.items() if np.isfinite(value))
     low, high = axis.get_ylim()
-    gap, places = 0.055 * (high - low), []
+    gap = 0.055 * (high - low)
+    places: list[float] = []
     for value, _ in known:
         places.append(max(value, places[-1] + gap) if places else value)
     over = max(places[-1] - high, 0.0) if places else 0.0

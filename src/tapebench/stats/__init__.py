@@ -29,6 +29,7 @@ from tapebench.stats.intervals import (
     rule_tape_bootstrap,
     seed_interval,
     t_interval,
+    within_0_and_1,
 )
 from tapebench.stats.summaries import (
     PROTOCOL,
@@ -81,4 +82,5 @@ __all__ = [
     "solvable_only",
     "t_interval",
     "welch",
+    "within_0_and_1",
 ]

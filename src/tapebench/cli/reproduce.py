@@ -1,0 +1,178 @@
+"""`tape reproduce`: experiments by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tyro
+
+from tapebench.cli.console import parse_rules
+from tapebench.cli.train import make_runs
+
+if TYPE_CHECKING:
+    from tapebench.experiments import Exhibit, Experiment, Results, Scale
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """List the experiments, or make the missing runs of one and show what it found.
+
+    Tables go to RESULTS/reproduce/NAME as Markdown, LaTeX and CSV, figures as SVG and PDF.
+    """
+
+    name: tyro.conf.Positional[str | None] = None
+    """The experiment; without it all are listed, with what they cost and what is there."""
+    track: str = "lite"
+    """Track that budgets come from: full, lite or smoke."""
+    seeds: int | None = None
+    """Seeds of every setting; by default as many as the experiment has."""
+    split: str | None = None
+    """Split other than the track's."""
+    rules: str | None = None
+    """Ask only about rules like 30 or 0,4,204."""
+    results: Path = Path("runs")
+    """Results directory."""
+    workers: int | None = None
+    """Processes at work; by default one for each core."""
+    show: bool = False
+    """Make no runs: show what there is."""
+    json: bool = False
+    """Print one JSON document."""
+
+    def run(self) -> None:
+        from tapebench import experiments
+        from tapebench.agents.api import one_of
+
+        known = experiments.every()
+        if self.name is not None:
+            one_of("experiment", self.name, known)
+        if self.seeds is not None and self.seeds < 1:
+            raise ValueError(f"seeds must be at least 1, not {self.seeds}")
+        scale = self.scale()
+        chosen = known if self.name is None else {self.name: known[self.name]}
+        found = {
+            name: experiments.results(experiment, scale, self.results)
+            for name, experiment in chosen.items()
+        }
+        if self.name is None:
+            self.list(known, found)
+            return
+        if not self.show:
+            make_runs(found[self.name].specs, self.results, workers=self.workers)
+        self.exhibit(known[self.name], experiments.results(known[self.name], scale, self.results))
+
+    def scale(self) -> Scale:
+        """How much is asked for."""
+        from tapebench.experiments import Scale
+        from tapebench.protocol import get_track
+
+        rules = None if self.rules is None else parse_rules(self.rules)
+        if isinstance(rules, str):
+            raise ValueError(f"--rules takes numbers like 0,4,204 here, not {rules!r}")
+        asked = None if rules is None else tuple(sorted(rules))
+        return Scale(get_track(self.track), self.seeds, self.split, asked)
+
+    def list(self, known: dict[str, Experiment], found: dict[str, Results]) -> None:
+        """Every experiment: what it is for, what is there, and how long the rest takes."""
+        from rich.console import Console
+        from rich.table import Column, Table
+
+        from tapebench.bench import duration, estimate
+
+        rows: list[dict[str, Any]] = []
+        for name, results in found.items():
+            done = {spec.id for group in results.finished.values() for spec in group}
+            rest = [spec for spec in results.specs if spec.id not in done]
+            rows.append(
+                {
+                    "name": name,
+                    "about": known[name].about,
+                    "paper": known[name].paper,
+                    "runs": len(results.specs),
+                    "done": len(done),
+                    "seconds": round(sum(estimate(spec, self.results) for spec in rest), 1),
+                    "command": f"tape reproduce {name} --track {self.track}",
+                }
+            )
+        if self.json:
+            print(json.dumps({"track": self.track, "experiments": rows}))
+            return
+        table = Table(Column("experiment", no_wrap=True), "what it shows", "runs done", "to do")
+        for row in rows:
+            about = row["about"] + (f" ({row['paper']})" if row["paper"] else "")
+            left = f"{duration(row['seconds'])} of one core" if row["seconds"] else ""
+            table.add_row(row["name"], about, f"{row['done']}/{row['runs']}", left)
+        Console().print(table)
+        print(f"tape reproduce NAME --track {self.track} makes what is missing and shows it")
+
+    def exhibit(self, experiment: Experiment, results: Results) -> None:
+        """Print the tables, and write all there is to see."""
+        from tapebench import training
+
+        if results.settings and not results.finished:
+            raise ValueError(f"no run of {experiment.name} is done: leave out --show to make them")
+        training.use_compilation_cache()
+        found = experiment.show(results)
+        place = self.results / "reproduce" / experiment.name
+        found.save(place)
+        if self.json:
+            print(json.dumps(as_document(found, results.missing, place)))
+            return
+        for table in found.tables:
+            print_table(table)
+        for setting in results.missing:
+            print(f"missing: no run of {setting!r} is done")
+        print(f"tables and figures: {place}")
+
+
+def print_table(table: Any) -> None:
+    """A table of the report on a terminal."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Column, Table
+
+    first, *others = (column.name for column in table.columns)
+    shown = Table(
+        Column(first, no_wrap=True),
+        *(Column(name, justify="right") for name in others),
+        title=table.title,
+        caption=table.caption,
+    )
+    kinds = [row.kind for row in table.rows]
+    for number, texts in enumerate(table.texts()):
+        if number and kinds[number] != kinds[number - 1]:
+            shown.add_section()
+        shown.add_row(*map(escape, texts))
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, 120)
+    console.print(shown)
+
+
+def as_document(found: Exhibit, missing: Sequence[str], place: Path) -> dict[str, Any]:
+    """An exhibit as JSON: the tables row by row, intervals as lists."""
+    return {
+        "tables": {
+            table.name: {
+                "title": table.title,
+                "columns": [column.name for column in table.columns],
+                "rows": [[_plain(cell) for cell in row.cells] for row in table.rows],
+            }
+            for table in found.tables
+        },
+        "figures": [picture.name for picture in found.pictures],
+        "missing": list(missing),
+        "place": str(place),
+    }
+
+
+def _plain(cell: Any) -> Any:
+    from tapebench.stats import Interval
+
+    if isinstance(cell, Interval):
+        return [_plain(end) for end in (cell.mean, cell.low, cell.high)]
+    return None if isinstance(cell, float) and cell != cell else cell

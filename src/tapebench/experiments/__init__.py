@@ -1,0 +1,141 @@
+"""Experiments by name: which runs they take, and the tables and figures that come of them.
+
+An `Experiment` has settings, each a group of runs that differ by seed alone, and shows what it
+found from finished runs alone. `tape reproduce` makes what is missing in between. How much is done
+is a `Scale`: a track, and perhaps fewer seeds or rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from tapebench import protocol, store
+from tapebench.exam import Exam
+from tapebench.report.figures import Picture
+from tapebench.report.tables import Table
+from tapebench.training import RunSpec
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of an experiment is done."""
+
+    track: protocol.Track
+    seeds: int | None = None
+    """Seeds of every setting; by default as many as the experiment asks for."""
+    split: str | None = None
+    """Another split than the track's."""
+    rules: tuple[int, ...] | None = None
+    """Rules that evaluations ask about; by default those of the track."""
+
+    def runs(self, agent: str, seeds: int, label: str = "", **changes: Any) -> list[RunSpec]:
+        """A run of an agent for each seed; `seeds` is how many unless the scale says otherwise.
+
+        `label` says what is unusual about them, `changes` does so in fields of `RunSpec`. Runs with
+        nothing unusual are those of `tape bench`, and are shared with it and among experiments.
+        """
+        given = dict(changes)
+        if self.split is not None:
+            given.setdefault("split", self.split)
+        names = [self.track.name, label]
+        if self.rules is not None:
+            given["rules"] = self.rules
+            names.append("of-" + "-".join(map(str, self.rules[:8])))
+        given["experiment"] = "-".join(name for name in names if name)
+        count = seeds if self.seeds is None else self.seeds
+        return [self.track.spec(agent, seed, **given) for seed in range(count)]
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """What an experiment shows."""
+
+    tables: tuple[Table, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+
+    def save(self, place: Path) -> None:
+        """Every table as Markdown, LaTeX and CSV, every figure as SVG and PDF."""
+        place.mkdir(parents=True, exist_ok=True)
+        for table in self.tables:
+            table.save(place)
+        for picture in self.pictures:
+            picture.save(place)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment."""
+
+    name: str
+    about: str
+    settings: Callable[[Scale], Mapping[str, list[RunSpec]]]
+    """The runs of each setting; none for what needs no training."""
+    show: Callable[[Results], Exhibit]
+    """From whatever is finished; of every setting at least one run, or nothing is said of it."""
+    paper: str = ""
+    """The table or figure of the paper that it stands for; empty for what is new."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """What there is of an experiment in a results directory."""
+
+    scale: Scale
+    root: Path
+    settings: Mapping[str, list[RunSpec]]
+
+    @property
+    def specs(self) -> list[RunSpec]:
+        """Every run, none twice."""
+        return list({spec.id: spec for group in self.settings.values() for spec in group}.values())
+
+    @cached_property
+    def finished(self) -> dict[str, list[RunSpec]]:
+        """Those that are done, of each setting that has any."""
+        found = {
+            name: [spec for spec in group if (self.path(spec) / store.MARKER).is_file()]
+            for name, group in self.settings.items()
+        }
+        return {name: group for name, group in found.items() if group}
+
+    @property
+    def missing(self) -> list[str]:
+        """Settings of which nothing can be said yet."""
+        return [name for name in self.settings if name not in self.finished]
+
+    def path(self, spec: RunSpec) -> Path:
+        """The directory of a run."""
+        return self.root / str(spec.id)
+
+    def summaries(self, setting: str) -> list[dict[str, Any]]:
+        """What its finished runs came to, see `training.summarise`."""
+        group = self.finished.get(setting, [])
+        return [store.read_json(self.path(spec) / "summary.json") for spec in group]
+
+    @cached_property
+    def exam(self) -> Exam:
+        """What all runs were asked, where that is the same."""
+        exams = {spec.exam.hash: spec.exam for spec in self.specs}
+        if len(exams) != 1:
+            raise ValueError("the runs of this experiment sat different exams")
+        return next(iter(exams.values()))
+
+
+MODULES = ("paper", "ablations", "worlds")
+"""Where experiments are defined, in the order in which they are listed."""
+
+
+def every() -> dict[str, Experiment]:
+    """All experiments by name."""
+    parts = [import_module(f"tapebench.experiments.{name}").EXPERIMENTS for name in MODULES]
+    return {experiment.name: experiment for part in parts for experiment in part}
+
+
+def results(experiment: Experiment, scale: Scale, root: Path) -> Results:
+    """What there is of an experiment in a results directory."""
+    return Results(scale, root, experiment.settings(scale))

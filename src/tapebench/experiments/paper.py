@@ -1,0 +1,363 @@
+"""The paper's experiments: the main table, longer episodes, bounds, one rule at a time, other
+partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tapebench import protocol, score, store, training
+from tapebench.exam import SUBSETS, Exam, make_exam
+from tapebench.experiments import Exhibit, Experiment, Results, Scale
+from tapebench.experiments.variants import Variant, compare, over_seeds, share
+from tapebench.report import findings
+from tapebench.report.figures import Picture, boxes
+from tapebench.report.results import read
+from tapebench.report.tables import CEILING, REFERENCE, Column, Row, Table
+from tapebench.rollout import rollout
+from tapebench.training import RunSpec
+
+PARTITIONS = ("random-0", "random-1", "random-2", "fps-0", "fps-1")
+"""Three at random, two by farthest points, like the paper's."""
+
+RULES = (0, 4, 108, 204, 30, 110)
+"""Those that it trains on one at a time."""
+
+SEEDS = 5
+
+
+# The main table
+
+
+def main_settings(scale: Scale) -> dict[str, list[RunSpec]]:
+    """Every agent of the track: the runs of `tape bench`."""
+    return {agent: scale.runs(agent, scale.track.seeds) for agent in scale.track.agents}
+
+
+def show_main(results: Results) -> Exhibit:
+    """All that the report says of these runs."""
+    wanted = {str(spec.id) for spec in results.specs}
+    found = read(results.root)
+    contests = [
+        contest
+        for contest in found.contests
+        if wanted & {spec["id"] for entry in contest.entries for spec in entry.specs}
+    ]
+    return Exhibit(
+        tuple(table for contest in contests for table in findings.tables(contest)),
+        tuple(picture for contest in contests for picture in findings.pictures(contest)),
+    )
+
+
+# Longer episodes
+
+
+def show_horizons(results: Results) -> Exhibit:
+    """Success of the same policies at both horizons, also as a share of what the planner reaches.
+
+    What the planner reaches is measured anew for each horizon.
+    """
+    track = results.scale.track
+    short = results.exam
+    world = {"rules": short.rules.tolist(), "split": short.origin, "episodes": short.episodes}
+    long = make_exam(length=track.length, horizon=track.holdout_horizon, **world)
+    sides = [side for side in SUBSETS if len(short.rows(side))]
+    exams = {f"H = {exam.task.horizon}": exam for exam in (short, long)}
+    planned = {name: score.lines(exam)[score.PLANNER]["success"] for name, exam in exams.items()}
+    rows = []
+    for agent, specs in results.finished.items():
+        longer = [examined(results, spec, long) for spec in specs]
+        reached = dict(zip(exams, (results.summaries(agent), longer), strict=True))
+        cells: list[Any] = [agent]
+        for name, runs in reached.items():
+            for side in sides:
+                values = np.array([run[side]["success"] for run in runs])
+                by_planner = planned[name][short.rows(side)].mean()
+                cells += [share(values), over_seeds(100 * values / max(by_planner, 1e-9))]
+        rows.append(Row((*cells, len(specs))))
+    columns = [
+        column
+        for name in exams
+        for side in sides
+        for column in (
+            Column(f"{side.upper()} success, {name}", better="high"),
+            Column(f"{side.upper()} ON, {name}", digits=0),
+        )
+    ]
+    return Exhibit(
+        tables=(
+            Table(
+                name="holdout-length",
+                title=f"Episodes of {track.horizon} and of {track.holdout_horizon} steps",
+                caption=f"Strict success of policies trained with {track.horizon} steps; ON is "
+                f"100 times success over that of {score.PLANNER} with the same horizon. 95% "
+                "t-intervals over seeds. At the longer horizon the last state of a run counts, at "
+                "the shorter its last evaluations.",
+                columns=(Column("agent"), *columns, Column("seeds")),
+                rows=tuple(rows),
+            ),
+        )
+    )
+
+
+def examined(results: Results, spec: RunSpec, exam: Exam) -> dict[str, Any]:
+    """What a run's last policy reaches on another exam; measured once, then kept."""
+    file = results.root / "examined" / exam.hash / f"{spec.id}.json"
+    if not file.is_file():
+        policy = training.load_run(results.path(spec), exam.task).policy
+        found = rollout(policy, exam.task, None, exam.episodes, salt=exam.salt)
+        document = {
+            side: {"success": float(found.success[exam.rows(side)].mean())}
+            for side in SUBSETS
+            if len(exam.rows(side))
+        }
+        file.parent.mkdir(parents=True, exist_ok=True)
+        store.write_json(file, document)
+    return store.read_json(file)
+
+
+# Trained on the held-out rules themselves
+
+ON_TEST = {
+    f"{agent}, trained on {side}": Variant(
+        agent, changes={} if side == "train" else {"train_on": "test"}
+    )
+    for agent in ("dqn", "ppo")
+    for side in ("train", "test")
+}
+
+
+# One rule at a time
+
+
+def fixed(agent: str, rule: int, length: int) -> Variant:
+    """An agent that knows a single rule, and is asked about that one."""
+    world = {"length": length, "horizon": length, "train_on": (rule,), "rules": (rule,)}
+    return Variant(agent, changes=world)
+
+
+def fixed_settings(scale: Scale) -> dict[str, list[RunSpec]]:
+    """RAD and CURL on each of some rules."""
+    rules = scale.rules or RULES
+    plain = Scale(scale.track, scale.seeds, scale.split)
+    return {
+        f"{agent}, rule {rule}": fixed(agent, rule, scale.track.length).runs(
+            plain, f"fixed {rule}", SEEDS
+        )
+        for agent in ("rad", "curl")
+        for rule in rules
+    }
+
+
+def show_fixed(results: Results) -> Exhibit:
+    """A row for each rule, a column for each agent, beside the lines and the ceiling."""
+    agents = list(dict.fromkeys(name.split(", ")[0] for name in results.settings))
+    exams = {spec.task.rules[0]: spec.exam for spec in results.specs}
+    rows = []
+    for rule, exam in exams.items():
+        cells: list[Any] = [f"rule {rule}", str(exam.types[0])]
+        for agent in agents:
+            runs = results.summaries(f"{agent}, rule {rule}")
+            cells.append(share([_only_side(run)["success"] for run in runs]) if runs else None)
+        rows.append(Row((*cells, *_beside(exam))))
+    return Exhibit(
+        tables=(
+            Table(
+                name="fixed-rules",
+                title="Trained and examined on a single rule",
+                caption="Strict success, mean over start tapes; 95% t-intervals over seeds. "
+                "References need no training; mpc knows the rule.",
+                columns=(
+                    Column(""),
+                    Column("type"),
+                    *(Column(agent) for agent in agents),
+                    *(Column(name) for name in (*score.LINES, "exact ceiling")),
+                ),
+                rows=tuple(rows),
+            ),
+        )
+    )
+
+
+def _only_side(run: Mapping[str, Any]) -> Any:
+    """What a run that was asked about one side came to there."""
+    return next(run[side] for side in SUBSETS if side in run)
+
+
+def _beside(exam: Exam) -> list[float]:
+    """Success of the references on an exam, and the ceiling."""
+    found = score.lines(exam)
+    possible = exam.ceilings(exam.optimal_steps())
+    return [*(float(found[n]["success"].mean()) for n in score.LINES), float(possible.mean())]
+
+
+# Smaller tapes
+
+
+def small_settings(scale: Scale) -> dict[str, list[RunSpec]]:
+    """RAD and PEARL on tapes of 16 cells: on all training rules, and on one."""
+    plain = Scale(scale.track, scale.seeds, scale.split)
+    length = min(16, scale.track.length)
+    world = {"length": length, "horizon": length}
+    found = {
+        f"{agent}, all rules": Variant(agent, changes=world).runs(scale, "small", SEEDS)
+        for agent in ("rad", "pearl")
+    }
+    for agent in ("rad", "pearl"):
+        for rule in scale.rules or RULES:
+            runs = fixed(agent, rule, length).runs(plain, f"small fixed {rule}", SEEDS)
+            found[f"{agent}, rule {rule}"] = runs
+    return found
+
+
+def show_small(results: Results) -> Exhibit:
+    """Every setting beside the planner and the ceiling of its own exam."""
+    rows = []
+    for name in results.finished:
+        exam = results.finished[name][0].exam
+        runs = results.summaries(name)
+        planned = score.lines(exam)[score.PLANNER]["success"]
+        possible = exam.ceilings(exam.optimal_steps())
+        for side in SUBSETS:
+            at = exam.rows(side)
+            if len(at):
+                reached = share([run[side]["success"] for run in runs])
+                beside = float(planned[at].mean()), float(possible[at].mean())
+                rows.append(Row((name, side.upper(), reached, *beside, len(runs))))
+    return Exhibit(
+        tables=(
+            Table(
+                name="small-scale",
+                title="Tapes of 16 cells, many rules and one",
+                caption="Strict success, mean over rules; 95% t-intervals over seeds. mpc knows "
+                "the rule; the ceiling is exact.",
+                columns=tuple(
+                    map(Column, ("", "side", "success", score.PLANNER, "exact ceiling", "seeds"))
+                ),
+                rows=tuple(rows),
+            ),
+        )
+    )
+
+
+# Other partitions
+
+
+def partition_settings(scale: Scale) -> dict[str, list[RunSpec]]:
+    """The paper's agents but `dreamer` on each of five partitions."""
+    agents = [name for name in protocol.AGENTS if name != "dreamer"]
+    chosen = (scale.split,) if scale.split else PARTITIONS
+    return {
+        f"{agent} on {split}": Scale(scale.track, scale.seeds, split, scale.rules).runs(
+            agent, SEEDS
+        )
+        for agent in agents
+        for split in chosen
+    }
+
+
+def show_partitions(results: Results) -> Exhibit:
+    """OOD success of every agent on every partition."""
+    found: dict[str, dict[str, list[float]]] = {}
+    exams: dict[str, Exam] = {}
+    for name in results.finished:
+        agent, split = name.split(" on ")
+        runs = [run for run in results.summaries(name) if "ood" in run]
+        exams[split] = results.finished[name][0].exam
+        if runs:
+            found.setdefault(agent, {})[split] = [run["ood"]["success"] for run in runs]
+    splits = list(exams)
+    rows = [
+        Row(
+            (
+                agent,
+                *(share(by_split[s]) if s in by_split else None for s in splits),
+                over_seeds([np.mean(values) for values in by_split.values()]),
+            )
+        )
+        for agent, by_split in found.items()
+    ]
+    for place, line in enumerate((*score.LINES, "exact ceiling")):
+        values = [_ood_beside(exam)[place] for exam in exams.values()]
+        kind = CEILING if line == "exact ceiling" else REFERENCE
+        rows.append(Row((line, *values, over_seeds(values)), kind))
+    return Exhibit(
+        tables=(
+            Table(
+                name="split-robustness",
+                title="OOD success on five partitions",
+                caption="Strict success on held-out rules; 95% t-intervals over seeds, in the last "
+                "column over partitions.",
+                columns=(
+                    Column(""),
+                    *(Column(split, better="high") for split in splits),
+                    Column("all", better="high"),
+                ),
+                rows=tuple(rows),
+            ),
+        ),
+        pictures=(
+            Picture(
+                name="split-robustness",
+                title="OOD success on five partitions",
+                caption="Each dot is a seed on a partition.",
+                figure=boxes(found, y="OOD strict success"),
+            ),
+        ),
+    )
+
+
+def _ood_beside(exam: Exam) -> list[float]:
+    rows = exam.rows("ood")
+    found, possible = score.lines(exam), exam.ceilings(exam.optimal_steps())
+    lines = [float(found[name]["success"][rows].mean()) for name in score.LINES]
+    return [*lines, float(possible[rows].mean())]
+
+
+EXPERIMENTS = (
+    Experiment(
+        name="main",
+        about="Every agent of the track on both sides of the split: all tables and figures.",
+        settings=main_settings,
+        show=show_main,
+        paper="its main and continuous tables, results by type and by rule",
+    ),
+    Experiment(
+        name="holdout-length",
+        about="Do policies go on where episodes are longer than in training?",
+        settings=main_settings,
+        show=show_horizons,
+        paper="its table of horizons 32 and 64",
+    ),
+    compare(
+        "train-on-test",
+        "Trained on the held-out rules themselves",
+        "What could be had on the held-out rules by training on them?",
+        ON_TEST,
+        seeds=SEEDS,
+        paper="the row of its bounds that it leaves empty",
+    ),
+    Experiment(
+        name="fixed-rules",
+        about="One rule at a time: can it be learnt at all?",
+        settings=fixed_settings,
+        show=show_fixed,
+        paper="Experiment 1",
+    ),
+    Experiment(
+        name="small-scale",
+        about="Tapes of 16 cells, many rules and one, beside the planner.",
+        settings=small_settings,
+        show=show_small,
+        paper="Experiment 2",
+    ),
+    Experiment(
+        name="split-robustness",
+        about="Does it matter which rules are held out?",
+        settings=partition_settings,
+        show=show_partitions,
+        paper="the figure of split robustness",
+    ),
+)

@@ -1,0 +1,149 @@
+"""Experiments that are a list of variants: the same table and figure for all of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tapebench import score, stats
+from tapebench.exam import SUBSETS
+from tapebench.experiments import Exhibit, Experiment, Results, Scale
+from tapebench.report.figures import Picture, dots
+from tapebench.report.tables import CEILING, REFERENCE, Column, Row, Table
+from tapebench.stats import Interval
+from tapebench.training import RunSpec
+
+SIDES = {"id": "ID: rules seen in training", "ood": "OOD: held-out rules"}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """An agent, and what is unusual about it."""
+
+    agent: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the agent that differ from its defaults."""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Other fields of `RunSpec`."""
+
+    def runs(self, scale: Scale, name: str, seeds: int) -> list[RunSpec]:
+        """Its runs; they are labelled by their name only if there is anything unusual."""
+        unusual = {**self.options, **self.changes}
+        label = slug(name) if unusual else ""
+        return scale.runs(self.agent, seeds, label, options=dict(self.options), **self.changes)
+
+
+def slug(name: str) -> str:
+    """A name as a part of a file's name."""
+    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")
+
+
+def compare(
+    name: str,
+    title: str,
+    about: str,
+    variants: Mapping[str, Variant] | Callable[[Scale], Mapping[str, Variant]],
+    *,
+    seeds: int = 3,
+    paper: str = "",
+) -> Experiment:
+    """An experiment that shows the success of variants beside each other."""
+
+    def settings(scale: Scale) -> dict[str, list[RunSpec]]:
+        chosen = variants(scale) if callable(variants) else variants
+        return {label: one.runs(scale, f"{name} {label}", seeds) for label, one in chosen.items()}
+
+    return Experiment(name, about, settings, partial(show, name, title), paper)
+
+
+def show(name: str, title: str, results: Results) -> Exhibit:
+    """Success of every setting, beside what needs no training and what is possible."""
+    return Exhibit((success_table(name, title, results),), (success_picture(name, title, results),))
+
+
+def over_seeds(values: Any) -> Interval | float:
+    """Mean and t-interval; not a number if one of them is none."""
+    found = np.asarray(values, float)
+    return float("nan") if np.isnan(found).any() else stats.t_interval(found)
+
+
+def share(values: Any) -> Interval | float:
+    """The same for shares, whose intervals end at 0 and 1."""
+    found = over_seeds(values)
+    return stats.within_0_and_1(found) if isinstance(found, Interval) else found
+
+
+def levels(results: Results) -> dict[str, dict[str, float]]:
+    """Success of the references and the exact ceiling by side, where all sat the same exam."""
+    exam = results.exam
+    found = {name: line["success"] for name, line in score.lines(exam).items()}
+    found["exact ceiling"] = exam.ceilings(exam.optimal_steps())
+    return {
+        side: {name: float(by_rule[rows].mean()) for name, by_rule in found.items()}
+        for side in SUBSETS
+        if len(rows := exam.rows(side))
+    }
+
+
+def success_table(name: str, title: str, results: Results) -> Table:
+    """ID and OOD success, the drop, and the share of the ceiling."""
+    known = levels(results)
+    rows = []
+    for label in results.finished:
+        runs = results.summaries(label)
+        cells: list[Any] = [label]
+        for side in known:
+            found = np.array([run[side]["success"] for run in runs])
+            cells += [share(found), over_seeds(found / known[side]["exact ceiling"])]
+        if len(known) == len(SUBSETS):
+            cells.append(over_seeds([run["drop"] for run in runs]))
+        rows.append(Row((*cells, len(runs))))
+    for line in next(iter(known.values())):
+        cells = [line]
+        for levels_of_side in known.values():
+            cells += [levels_of_side[line], levels_of_side[line] / levels_of_side["exact ceiling"]]
+        if len(known) == len(SUBSETS):
+            cells.append(known["id"][line] - known["ood"][line])
+        kind = CEILING if line == "exact ceiling" else REFERENCE
+        rows.append(Row((*cells, None), kind))
+    columns = [Column("")]
+    for side in known:
+        columns.append(Column(f"{side.upper()} success", better="high"))
+        columns.append(Column(f"{side.upper()} of ceiling", digits=2))
+    if len(known) == len(SUBSETS):
+        columns.append(Column("drop", signed=True))
+    return Table(
+        name=name,
+        title=title,
+        caption=f"Strict success on {results.exam.split}, mean over rules, and its share of what "
+        "is possible; 95% t-intervals over seeds. The drop is ID − OOD, paired by seed.",
+        columns=(*columns, Column("seeds")),
+        rows=tuple(rows),
+    )
+
+
+def success_picture(name: str, title: str, results: Results) -> Picture:
+    """The same as dots."""
+    rows = {
+        label: {
+            side.upper(): share([run[side]["success"] for run in runs])
+            for side in SUBSETS
+            if all(side in run for run in runs)
+        }
+        for label in results.finished
+        if (runs := results.summaries(label))
+    }
+    for side, known in levels(results).items():
+        for line, value in known.items():
+            rows.setdefault(line, {})[side.upper()] = value
+    return Picture(
+        name=name,
+        title=title,
+        caption="Strict success; bars are 95% t-intervals over seeds.",
+        figure=dots(rows, x="strict success"),
+    )

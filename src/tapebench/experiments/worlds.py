@@ -1,0 +1,311 @@
+"""World models: whether they can be believed, and what knowing that is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tapebench import agents, credibility, score, splits
+from tapebench.exam import SUBSETS, Exam
+from tapebench.experiments import Exhibit, Experiment, Results, Scale
+from tapebench.experiments.variants import (
+    SIDES,
+    Variant,
+    compare,
+    levels,
+    over_seeds,
+    share,
+)
+from tapebench.report.figures import Panel, Picture, Series, lines
+from tapebench.report.tables import CEILING, REFERENCE, Column, Row, Table
+from tapebench.training import RunSpec
+
+EPISODES = 4
+"""Start tapes for every rule that models are asked about."""
+
+IMAGINED = (5, 10, 15, 20)
+"""Steps of imagination that `dreamer` is trained with."""
+
+SEEDS = 3
+
+FILTERS = {"filter, all rules": "all", "filter, training rules": "train"}
+"""The exact filter with all 256 rules as candidates, and with those of the training side."""
+
+ONE_STEP = {
+    "error": Column("wrong cells", 4, "low"),
+    "whole": Column("whole tapes right", 3, "high"),
+    "bits": Column("bits per cell", 3, "low"),
+    "calibration_error": Column("calibration error", 3, "low"),
+    "warned": Column("doubt and error", 2, "high"),
+}
+"""What is said of forecasts of one step."""
+
+SHARES = ("error", "whole")
+
+
+# Credibility
+
+
+def imagined(steps: int) -> str:
+    """The setting with so many steps of imagination."""
+    return f"dreamer, {steps} steps"
+
+
+def usual_imagination() -> int:
+    """Steps of imagination that `dreamer` has by default; a test holds it to `IMAGINED`."""
+    return int(agents.configure("dreamer").imagination)
+
+
+def credibility_settings(scale: Scale) -> dict[str, list[RunSpec]]:
+    """`dreamer` with every length of imagination, the usual one among them, and `automata`."""
+    found = {}
+    for steps in IMAGINED:
+        options = {} if steps == usual_imagination() else {"imagination": steps}
+        one = Variant("dreamer", options)
+        found[imagined(steps)] = one.runs(scale, f"imagination {steps}", SEEDS)
+    return found | {"automata": Variant("automata").runs(scale, "", SEEDS)}
+
+
+def show_credibility(results: Results) -> Exhibit:
+    """Forecasts of the models, and success against how far ahead `dreamer` imagines."""
+    models = {"dreamer": imagined(usual_imagination()), "automata": "automata"}
+    paths = {
+        name: [results.path(spec) for spec in results.finished[setting]]
+        for name, setting in models.items()
+        if setting in results.finished
+    }
+    found = forecasts(paths, results.exam)
+    return Exhibit(
+        tables=(*_one_step_tables(found), *_imagination_tables(results)),
+        pictures=(_depth_picture(found), _calibration_picture(found), *_imagined(results)),
+    )
+
+
+def forecasts(paths: Mapping[str, Sequence[Path]], exam: Exam) -> dict[str, Any]:
+    """What models foresee, by name, and the filters beside them.
+
+    For each a list over seeds (a filter has one), by subset, of what `ONE_STEP` names, with error
+    by depth, and of calibration by bin.
+    """
+    seen = credibility.record(replace(exam, episodes=EPISODES))
+    depth = min(credibility.DEPTH, exam.task.horizon)
+    sides = {subset: rows for subset in SUBSETS if len(rows := exam.rows(subset))}
+    found: dict[str, Any] = {}
+    for name, runs in paths.items():
+        models = map(credibility.load_model, runs)
+        found[name] = [_about(model(seen, depth), seen, sides) for model in models]
+    for name, which in FILTERS.items():
+        candidates = splits.select(exam.origin, which)
+        forecast = credibility.forecast_filter(candidates, seen, depth)
+        found[name] = [_about(forecast, seen, sides)]
+    return found
+
+
+def _about(
+    forecast: credibility.Forecast, seen: credibility.Record, sides: dict[str, np.ndarray]
+) -> dict[str, Any]:
+    """One forecast in numbers, by subset."""
+    found = credibility.assess(forecast, seen)
+    document = {}
+    for subset, rules in sides.items():
+        share, confidence, right = found.calibration(rules)
+        document[subset] = {
+            "depth": [_mean(error) for error in found.error[:, rules]],
+            "error": _mean(found.error[0, rules]),
+            "bits": _mean(found.bits[rules]),
+            "whole": _mean(found.whole[rules]),
+            "warned": _mean(found.warned[rules]),
+            "calibration_error": found.calibration_error(rules),
+            "share": share,
+            "confidence": confidence,
+            "right": right,
+        }
+    return document
+
+
+def _mean(values: np.ndarray) -> float:
+    """Of those that are numbers; not a number if none is."""
+    kept = values[~np.isnan(values)]
+    return float(kept.mean()) if len(kept) else float("nan")
+
+
+def _one_step_tables(found: Mapping[str, Any]) -> list[Table]:
+    """One step ahead, a table for each subset."""
+    tables = []
+    for subset, title in SIDES.items():
+        rows = []
+        for name, seeds in found.items():
+            if all(subset in one for one in seeds):
+                cells = [
+                    (share if key in SHARES else over_seeds)([one[subset][key] for one in seeds])
+                    for key in ONE_STEP
+                ]
+                rows.append(Row((name, *cells), REFERENCE if name in FILTERS else "agent"))
+        if rows:
+            tables.append(
+                Table(
+                    name=f"credibility-{subset}",
+                    title=f"Forecasts of one step, {title}",
+                    caption="Mean over rules, and 95% t-intervals over seeds. All are asked about "
+                    "the same episodes of random flips. Doubt and error: rank correlation of the "
+                    "wrong cells that a model expects and those that there are, within a rule. "
+                    "The filter knows the 256 rules and is exact: without their table no model "
+                    "can be expected to do better.",
+                    columns=(Column("model"), *ONE_STEP.values()),
+                    rows=tuple(rows),
+                )
+            )
+    return tables
+
+
+def _panels(
+    found: Mapping[str, Any], draw: Callable[[str, str, Sequence[Any]], Series]
+) -> list[Panel]:
+    """A panel for each subset that all seeds of a model know about."""
+    panels = []
+    for subset, title in SIDES.items():
+        series = [
+            draw(name, subset, seeds)
+            for name, seeds in found.items()
+            if all(subset in one for one in seeds)
+        ]
+        if series:
+            panels.append(Panel(title, tuple(series)))
+    return panels
+
+
+def _depth_picture(found: Mapping[str, Any]) -> Picture:
+    def draw(name: str, subset: str, seeds: Sequence[Any]) -> Series:
+        by_depth = zip(*(one[subset]["depth"] for one in seeds), strict=True)
+        values = [share(errors) for errors in by_depth]
+        kept = [(depth, value) for depth, value in enumerate(values, 1) if value == value]
+        return Series(name, tuple(float(depth) for depth, _ in kept), tuple(v for _, v in kept))
+
+    return Picture(
+        name="credibility-depth",
+        title="Open-loop error of world models",
+        caption="Share of cells foreseen wrongly against how many steps ahead, given the flips. "
+        "Bands are 95% t-intervals over seeds.",
+        figure=lines(_panels(found, draw), x="steps ahead", y="wrong cells (share)"),
+    )
+
+
+def _calibration_picture(found: Mapping[str, Any]) -> Picture:
+    def draw(name: str, subset: str, seeds: Sequence[Any]) -> Series:
+        confidence = np.array([one[subset]["confidence"] for one in seeds])
+        right = np.array([one[subset]["right"] for one in seeds])
+        points = []
+        for place in range(confidence.shape[1]):
+            known = ~np.isnan(right[:, place])
+            if known.any():
+                x = float(confidence[known, place].mean())
+                points.append((x, share(right[known, place].tolist())))
+        return Series(name, tuple(x for x, _ in points), tuple(y for _, y in points))
+
+    panels = _panels(found, draw)
+    even = Series("as often as said", (0.5, 1.0), (0.5, 1.0))
+    return Picture(
+        name="credibility-calibration",
+        title="Calibration one step ahead",
+        caption="How often the likelier value of a cell came true, against the probability that "
+        "the model gave it. Bands are 95% t-intervals over seeds.",
+        figure=lines(
+            [replace(panel, series=(*panel.series, even)) for panel in panels],
+            x="probability given",
+            y="came true (share)",
+            bottom=0.0,
+            top=1.0,
+        ),
+    )
+
+
+def _by_imagination(results: Results) -> dict[int, list[dict[str, Any]]]:
+    """Summaries of `dreamer` by steps of imagination."""
+    return {n: runs for n in IMAGINED if (runs := results.summaries(imagined(n)))}
+
+
+def _imagination_tables(results: Results) -> list[Table]:
+    """Success against the length of imagination, beside the planner and the ceiling."""
+    found, known = _by_imagination(results), levels(results)
+    if not found:
+        return []
+    rows = []
+    for steps, runs in found.items():
+        reached = [np.array([run[side]["success"] for run in runs]) for side in known]
+        gaps = [
+            over_seeds(known[side][score.PLANNER] - values)
+            for side, values in zip(known, reached, strict=True)
+        ]
+        rows.append(Row((f"{steps} steps", *map(share, reached), *gaps, len(runs))))
+    for line, kind in ((score.PLANNER, REFERENCE), ("exact ceiling", CEILING)):
+        means = [of_side[line] for of_side in known.values()]
+        gaps = [of_side[score.PLANNER] - of_side[line] for of_side in known.values()]
+        rows.append(Row((line, *means, *gaps, None), kind))
+    return [
+        Table(
+            name="credibility-imagination",
+            title="Success of dreamer against the length of imagination",
+            caption="Strict success, mean over rules; 95% t-intervals over seeds. The gap is what "
+            f"{score.PLANNER}, which knows the rule, has more.",
+            columns=(
+                Column("imagination"),
+                *(Column(f"{side.upper()} success", 3, "high") for side in known),
+                *(Column(f"{side.upper()} gap", 3, "low", signed=True) for side in known),
+                Column("seeds"),
+            ),
+            rows=tuple(rows),
+        )
+    ]
+
+
+def _imagined(results: Results) -> list[Picture]:
+    found = _by_imagination(results)
+    if not found:
+        return []
+    panels = []
+    for side, known in levels(results).items():
+        y = tuple(share([run[side]["success"] for run in runs]) for runs in found.values())
+        series = Series("dreamer", tuple(map(float, found)), y)
+        panels.append(Panel(SIDES[side], (series,), known))
+    return [
+        Picture(
+            name="credibility-imagination",
+            title="Success of dreamer against the length of imagination",
+            caption="Strict success; bands are 95% t-intervals over seeds.",
+            figure=lines(panels, x="imagined steps", y="strict success"),
+        )
+    ]
+
+
+# What control is worth
+
+CONTROLS = {
+    "whole": Variant("automata"),
+    "no flips to learn": Variant("automata", {"trust": 0.0}),
+    "minds no doubts": Variant("automata", {"trust": 0.0, "fit": 0.0}),
+    "untrained": Variant("automata", {"learn": False}),
+    "untrained, minds no doubts": Variant("automata", {"learn": False, "trust": 0.0, "fit": 0.0}),
+    "table, nothing to learn": Variant("automata", {"network": "table"}),
+}
+"""`automata`, and what is left of it without some of its parts."""
+
+EXPERIMENTS = (
+    Experiment(
+        name="dreamer-credibility",
+        about="Can world models be believed, on rules they have seen and on others?",
+        settings=credibility_settings,
+        show=show_credibility,
+        paper="the diagnostics of its DreamerV3-style baseline",
+    ),
+    compare(
+        "automata-control",
+        "What doubts and learning are worth to automata",
+        "What calibrated confidence and learning are worth to automata.",
+        CONTROLS,
+        seeds=SEEDS,
+    ),
+)

@@ -1,0 +1,136 @@
+"""Experiments by name: their runs, what they show, and `tape reproduce`."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tapebench import agents, experiments, protocol
+from tapebench.experiments import Exhibit, Scale, worlds
+from test_cli import tape
+
+SMOKE, LITE = protocol.get_track("smoke"), protocol.get_track("lite")
+TINY = replace(SMOKE, name="tiny", steps=2_000, evaluate_every=1_000, episodes=2, last=1)
+EVERY = experiments.every()
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """A track that is over soon."""
+    known = protocol.tracks()
+    monkeypatch.setattr(protocol, "tracks", lambda: {**known, "tiny": TINY})
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_runs_of_an_experiment_are_distinct_and_can_be_made(name):
+    scale = Scale(LITE)
+    settings = EVERY[name].settings(scale)
+    specs = [spec for group in settings.values() for spec in group]
+    assert len({spec.id for spec in specs}) == len(specs) > 1
+    for spec in specs:
+        agents.configure(spec.agent, **spec.options)
+        # Without anything unusual it is a run of `tape bench`.
+        usual = LITE.spec(spec.agent, spec.seed, experiment="lite", split=spec.split)
+        assert (spec.experiment == "lite") == (spec == usual)
+        assert spec.experiment.startswith("lite")
+    few = experiments.results(EVERY[name], replace(scale, seeds=1, rules=(30, 204)), Path()).specs
+    assert {spec.seed for spec in few} == {0}
+    assert {rule for spec in few for rule in spec.rules} == {30, 204}
+    elsewhere = experiments.results(EVERY[name], replace(scale, split="matched30"), Path()).specs
+    assert {spec.id.split for spec in elsewhere} == {"matched30"}
+
+
+def test_the_usual_imagination_is_among_those_compared():
+    assert worlds.usual_imagination() in worlds.IMAGINED
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_nothing_is_shown_of_nothing(capsys, tmp_path, name):
+    code, out, err = tape(capsys, "reproduce", name, "--show", "--results", str(tmp_path / "no"))
+    assert (code, out) == (2, "")
+    assert f"no run of {name} is done" in err
+
+
+def test_experiments_are_listed_with_their_state(capsys, tmp_path):
+    code, out, _ = tape(capsys, "reproduce", "--json", "--results", str(tmp_path))
+    listed = {row["name"]: row for row in json.loads(out)["experiments"]}
+    assert code == 0
+    assert set(listed) == set(EVERY)
+    for row in listed.values():
+        assert row["done"] == 0 < row["runs"]
+        assert row["seconds"] > 60
+        assert row["command"] == f"tape reproduce {row['name']} --track lite"
+    code, out, _ = tape(capsys, "reproduce", "--results", str(tmp_path))
+    assert code == 0
+    assert "dreamer-credibility" in out
+
+
+@pytest.mark.parametrize(
+    ("argv", "complaint"),
+    [
+        (["dreamer-credibilty"], "did you mean 'dreamer-credibility'"),
+        (["--track", "lit"], "unknown track 'lit': did you mean 'lite'"),
+        (["--seeds", "0"], "seeds must be at least 1"),
+        (["automata-control", "--rules", "train"], "--rules takes numbers"),
+        (["automata-control", "--split", "fsp30"], "did you mean 'fps30'"),
+    ],
+)
+def test_what_cannot_be_is_one_clear_line(capsys, argv, complaint):
+    code, out, err = tape(capsys, "reproduce", *argv)
+    assert (code, out) == (2, "")
+    assert complaint in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", EVERY)
+def test_every_experiment_from_nothing_to_tables_and_figures(capsys, tmp_path, tiny, name):
+    command = ["reproduce", name, "--track", "tiny", "--seeds", "1", "--rules", "30,90"]
+    command += ["--results", str(tmp_path), "--json"]
+    code, out, _ = tape(capsys, *command)
+    assert code == 0
+    document = json.loads(out)
+    place = Path(document["place"])
+    assert document["missing"] == []
+    assert document["tables"]
+    for table, content in document["tables"].items():
+        assert {path.name for path in place.glob(f"{table}.*")} >= {
+            f"{table}.{ending}" for ending in ("md", "tex", "csv")
+        }
+        assert content["rows"]
+        assert all(len(row) == len(content["columns"]) for row in content["rows"])
+    for figure in document["figures"]:
+        assert (place / f"{figure}.svg").read_text().startswith("<?xml")
+        assert (place / f"{figure}.pdf").read_bytes().startswith(b"%PDF")
+    # Again: nothing is made anew, and the same is shown.
+    before = {path: path.read_bytes() for path in place.iterdir()}
+    code, out, err = tape(capsys, *command)
+    assert json.loads(out) == document
+    assert "runs are done already" in err
+    assert {path: path.read_bytes() for path in place.iterdir()} == before
+
+
+def test_figures_of_forecasts_are_means_over_rules_and_seeds():
+    def one(error):
+        figures = dict.fromkeys(("bits", "whole", "warned", "calibration_error"), 0.5)
+        parts = {name: np.array([0.5, 0.5]) for name in ("share", "confidence", "right")}
+        return {"id": {**figures, **parts, "depth": [error, 0.4], "error": error}}
+
+    found = {"dreamer": [one(0.1), one(0.3)], "filter, all rules": [one(0.02)]}
+    (table,) = worlds._one_step_tables(found)
+    (model, error, *_), (_, least, *_) = (row.cells for row in table.rows)
+    assert model == "dreamer"
+    assert error.mean == pytest.approx(0.2)
+    assert error.low < 0.1 < 0.3 < error.high
+    assert (least.mean, least.low) == (0.02, 0.02)
+    assert [row.kind for row in table.rows] == ["agent", "reference"]
+
+
+def test_an_exhibit_is_saved_whole(tmp_path):
+    found = {"a": [{"id": {"depth": [0.1, 0.2, float("nan")]}}]}
+    picture = worlds._depth_picture(found)
+    Exhibit(pictures=(picture,)).save(tmp_path / "new")
+    assert {path.suffix for path in (tmp_path / "new").iterdir()} == {".svg", ".pdf"}

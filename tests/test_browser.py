@@ -153,7 +153,7 @@ def test_an_episode_is_played_back_step_by_step(visit, address):
     page = visit(address)
     page.click(".explorer [data-rule='110']")
     page.select_option(".detail .choice:nth-of-type(1) select", "first-one")
-    page.select_option(".detail .choice:nth-of-type(2) select", "2")
+    page.select_option(".detail .choice:nth-of-type(2) select", index=2)
     episodes, row = sit("first-one", 0), list(EXAM.rules).index(110)
     tapes, cells = episodes.trace(row, 2)
     steps = exact.steps_to_goal(110, 8, 8)
@@ -226,7 +226,7 @@ def test_a_game_is_played_to_the_goal_and_saved(visit, game):
         )
         assert f"({left} of 12)" in page.inner_text("#status")
         page.locator(".strip button.one").first.click()
-    page.wait_for_function("document.getElementById('status').textContent.includes('Solved')")
+    page.wait_for_function("() => document.getElementById('status').textContent.includes('Solved')")
     assert f"Solved in {ones} moves" in page.inner_text("#status")
     page.click("#save")
     page.wait_for_selector("#result p")
@@ -250,9 +250,9 @@ def test_a_game_is_played_by_keys_with_the_best_moves(visit, game):
         )
         page.locator(".strip button").nth(best).focus()
         page.keyboard.press("Enter")
-        page.wait_for_function("!document.querySelector('.strip button.best')")
+        page.wait_for_function("() => !document.querySelector('.strip button.best')")
     page.keyboard.press("n")
-    page.wait_for_function("document.getElementById('status').textContent.includes('tape 2')")
+    page.wait_for_function("() => document.getElementById('status').textContent.includes('tape 2')")
 
 
 def test_a_game_that_is_over_is_compared_and_another_law_is_taken(visit, game):
@@ -260,9 +260,11 @@ def test_a_game_that_is_over_is_compared_and_another_law_is_taken(visit, game):
     page.wait_for_selector(".strip button")
     page.fill("#rule", "0")
     page.keyboard.press("Tab")
-    page.wait_for_function("document.getElementById('status').textContent.includes('rule 0')")
+    page.wait_for_function("() => document.getElementById('status').textContent.includes('rule 0')")
     page.locator(".strip button").first.click()
-    page.wait_for_function("document.getElementById('status').textContent.includes('Solved in 1')")
+    page.wait_for_function(
+        "() => document.getElementById('status').textContent.includes('Solved in 1')"
+    )
     page.click("#compare")
     page.wait_for_selector("#result table")
     text = page.inner_text("#result")

@@ -53,12 +53,12 @@ class Play:
         table = play.Table(self.split, self.length, self.horizon, self.rule, self.out, tuple(known))
         server = play.make_server(table, self.port)
         where = play.address(server)
-        print(f"play at {where} (Ctrl-C ends it)", flush=True)
-        if self.browser:
-            import webbrowser
-
-            webbrowser.open(where)
         try:
+            print(f"play at {where} (Ctrl-C ends it)", flush=True)
+            if self.browser:
+                import webbrowser
+
+                webbrowser.open(where)
             server.serve_forever()
         except KeyboardInterrupt:
             print("stopped", file=sys.stderr)

@@ -19,11 +19,11 @@ const result = element("div", { id: "result", "aria-live": "polite" });
 const canvas = element("canvas", { role: "img", "aria-label": "the tapes so far, time runs down" });
 const place = element("div");
 const lengths = [8, 12, 16, 24, 32, settings.length].filter((n, i, all) => all.indexOf(n) === i && n <= settings.longest);
-const length = choice("Cells", lengths.sort((a, b) => a - b).map((n) => [String(n), String(n)]), () => begin());
+const length = choice("Cells", lengths.sort((a, b) => a - b).map((n) => [String(n), String(n)]), () => attempt(begin));
 length.select.value = String(settings.length);
 const rule = element("input", {
   type: "number", min: 0, max: 255, placeholder: "hidden", id: "rule", value: settings.rule ?? "",
-  onchange: () => begin(),
+  onchange: () => attempt(begin),
 });
 const button = (text, id, act) => element("button", { type: "button", id, onclick: () => attempt(act) }, text);
 const helpButton = button("Best move (h)", "hint", help);

@@ -269,6 +269,6 @@ def test_a_game_that_is_over_is_compared_and_another_law_is_taken(visit, game):
     page.wait_for_selector("#result table")
     text = page.inner_text("#result")
     assert "Rule 0, stable" in text
-    assert "1 moves are enough" in text
+    assert "1 move is enough" in text
     for who in ("you", "random", "flip-ones", "greedy"):
         assert who in text

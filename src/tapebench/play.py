@@ -424,8 +424,8 @@ def _settings(table: Table) -> dict[str, Any]:
 
 
 BODY = """<h1>TAPE</h1>
-<p class=lead>Turn every cell to zero (light). Each move flips one cell; then a law that you may not
-know updates all cells at once, each by itself and its two neighbours on the ring.</p>
+<p class=lead>Empty every cell. Each move flips one cell; then a law that you may not know updates
+all cells at once, each by what it and its two neighbours on the ring are.</p>
 <div id=game></div>
 <p class=note>Keys: arrows choose a cell, Enter or space flips it, h asks for the best move, n takes
 the next tape under the same law. Tapes are those of the exam, as agents are given them.</p>"""

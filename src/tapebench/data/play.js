@@ -65,7 +65,7 @@ function show(view, best = null) {
   const rows = view.tapes.map(parseTape), cells = rows.at(-1), goal = cells.map(() => 0);
   const wrong = wrongCells(cells, goal), left = view.horizon - view.cells.length;
   strip.show(cells, goal, { best: best ? best.cell ?? -1 : -1 });
-  const parts = [view.is_won ? `Solved in ${view.cells.length} moves` : view.is_over ? "Out of moves" : `${left} moves left`,
+  const parts = [view.is_won ? `Solved in ${view.cells.length} ${view.cells.length === 1 ? "move" : "moves"}` : view.is_over ? "Out of moves" : `${left} moves left`,
     `distance ${(wrong / cells.length).toFixed(3)} (${wrong} of ${cells.length})`,
     `tape ${view.episode + 1}`, view.rule === null ? "law hidden" : `rule ${view.rule}`];
   if (best) {
@@ -101,11 +101,12 @@ async function compare() {
   status.textContent = "comparing …";
   const found = await call("compare", { game: game.game });
   show(game);
-  const head = ["who", "goal", "moves", "distance"].map((name) => element("th", { scope: "col" }, name));
+  const head = ["who", "goal", "moves", "distance"].map((name, place) =>
+    element("th", { scope: "col", class: place ? null : "text" }, name));
   const rows = found.rows.map((row) => element("tr", {}, element("th", { scope: "row", class: "text" }, row.who),
     element("td", {}, row.success ? "reached" : "–"), element("td", {}, String(row.steps)),
     element("td", {}, row.distance.toFixed(3))));
-  const possible = found.fewest !== null ? `${found.fewest} moves are enough.`
+  const possible = found.fewest !== null ? `${found.fewest} ${found.fewest === 1 ? "move is" : "moves are"} enough.`
     : found.is_impossible ? "No way exists in time." : "The fewest moves are not known.";
   result.replaceChildren(
     element("p", {}, `Rule ${found.rule}, ${found.type}, ${found.held_out ? "held out" : "a training rule"}. ${possible}`),

@@ -172,7 +172,7 @@ function episodes(contest, row) {
     const actions = storedActions(contest, who.select.value, row, number)
       ?? searchedActions(contest, entry.rule, start) ?? [];
     const fewest = entry.steps[number];
-    note.textContent = fewest >= 0 ? `From this tape ${fewest} steps are enough.`
+    note.textContent = fewest >= 0 ? `From this tape ${fewest} ${fewest === 1 ? "step is" : "steps are"} enough.`
       : fewest === -1 ? "From this tape there is no way to the goal in time."
         : "How many steps this tape needs is not known.";
     player.load({ rule: entry.rule, goal, horizon: contest.horizon, start, actions });

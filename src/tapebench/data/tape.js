@@ -88,7 +88,7 @@ function drawSpacetime(canvas, rows, flips, total, at = -1) {
     if (!canvas.isConnected) { drawings.delete(draw); return; }
     const style = getComputedStyle(canvas), length = rows[0].length;
     const colour = (name) => style.getPropertyValue(`--${name}`).trim();
-    const scale = Math.max(2, Math.min(10, Math.floor(640 / Math.max(length, total))));
+    const scale = Math.max(2, Math.min(24, Math.floor(440 / Math.max(length, total))));
     const ratio = window.devicePixelRatio || 1;
     canvas.width = length * scale * ratio;
     canvas.height = total * scale * ratio;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -13,7 +14,7 @@ from tapebench.report.figures import SIDE_NAMES, Panel, Picture, RulePoint, Seri
 from tapebench.report.results import RELATIONS, Contest, Entry, relation
 from tapebench.report.tables import CEILING, REFERENCE, Cell, Column, Row, Table
 from tapebench.score import PLANNER, SOFT, Line
-from tapebench.stats import Interval
+from tapebench.stats import Interval, Profile
 
 OVER_SEEDS = (
     "Means over seeds of the evaluations that count, with 95% intervals over training seeds: "
@@ -424,11 +425,7 @@ def profile_picture(contest: Contest) -> Picture:
     """How success is distributed over runs and rules."""
     panels = {
         SIDE_NAMES[side]: {
-            entry.agent: stats.performance_profile(
-                entry.scores["success"][:, contest.exam.rows(side)],
-                THRESHOLDS,
-                _rng(contest, entry, "profile", side),
-            )
+            entry.agent: _profile(contest, entry, side)
             for entry in sorted(contest.entries, key=lambda entry: entry.agent)
         }
         for side in contest.subsets()
@@ -437,7 +434,7 @@ def profile_picture(contest: Contest) -> Picture:
         f"{contest.slug}-profiles",
         "Performance profiles",
         "The share of runs × rules whose success is above each threshold, with pointwise 95% bands "
-        "over seeds. At 0 it is the share of rules solved at all.",
+        "from three seeds on. At 0 it is the share of rules solved at all.",
         figures.profiles(panels),
     )
 
@@ -467,6 +464,13 @@ def hardness_picture(contest: Contest) -> Picture:
 
 
 # Pieces
+
+
+def _profile(contest: Contest, entry: Entry, side: str) -> Profile:
+    """How an agent's success is distributed; without a band below three seeds, see `_band`."""
+    scores = entry.scores["success"][:, contest.exam.rows(side)]
+    found = stats.performance_profile(scores, THRESHOLDS, _rng(contest, entry, "profile", side))
+    return found if len(scores) > 2 else replace(found, low=found.share, high=found.share)
 
 
 def ranked(contest: Contest) -> list[Entry]:

@@ -10,7 +10,7 @@ from tapebench.draw import Panel as Episode
 from tapebench.report import figures
 from tapebench.report.figures import DIM, FAINT, INK, PALETTE, Picture
 
-EXAMPLE_RULE, EXAMPLE_LENGTH, EXAMPLE_CELLS = 30, 8, (5, 2)
+EXAMPLE_RULE, EXAMPLE_LENGTH, EXAMPLE_TAPE, EXAMPLE_CELLS = 30, 8, 2, (3, 6)
 EVOLUTION = {"stable": 0, "periodic": 90, "chaotic": 30}
 """A rule of each type, those that the paper shows."""
 
@@ -22,7 +22,7 @@ def all_pictures() -> list[Picture]:
 
 def rollout_example() -> Picture:
     """Two steps under rule 30 on eight cells, action and update drawn apart."""
-    tape = dynamics.to_int(seeding.exam_tapes(EXAMPLE_LENGTH, 1)[0])
+    tape = dynamics.to_int(seeding.exam_tapes(EXAMPLE_LENGTH, EXAMPLE_TAPE + 1)[EXAMPLE_TAPE])
     stages = [("start", tape, -1)]
     for cell in EXAMPLE_CELLS:
         stages.append((f"flip cell {cell}", dynamics.flip(stages[-1][1], cell), cell))

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from ray_cluster import children
-from tapebench import bench, protocol, store, sweep
+from tapebench import bench, bundle, protocol, store, sweep
 from tapebench.executors import Local
+from tapebench.report import results
 from test_cli import tape
 from test_training import same_results
 
@@ -250,6 +252,39 @@ def test_estimates_go_by_what_is_there(finished, tmp_path):
     assert bench.estimate(spec, finished) == pytest.approx(sum(took) / 2)
     assert bench.estimate(replace(spec, steps=2000), finished) == pytest.approx(sum(took))
     assert bench.START < bench.estimate(spec, tmp_path) < 10
+
+
+def test_episodes_are_played_again_from_checkpoints_as_they_were(tmp_path, finished):
+    shutil.copytree(finished / "tiny", tmp_path / "tiny")
+    assert bench.replay(tmp_path) == []
+    bundles = sorted((tmp_path / "episodes").glob("*.tape"))
+    assert [path.name for path in bundles] == ["tiny-dqn-fps30.tape", "tiny-ppo-fps30.tape"]
+    for path, agent in zip(bundles, ("dqn", "ppo"), strict=True):
+        found = bundle.verify(path)
+        table = store.read_table(tmp_path / f"tiny/{agent}/fps30/s00/eval.parquet")
+        last = table["step"] == table["step"].max()
+        assert found.episodes.success.ravel().tolist() == table["success"][last].tolist()
+        assert found.about["run"] == f"tiny/{agent}/fps30/s00"
+        assert not found.about["sees_rule"]
+    stamps = [path.stat().st_mtime_ns for path in bundles]
+    assert bench.replay(tmp_path) == []
+    assert [path.stat().st_mtime_ns for path in bundles] == stamps
+    shown = results.read(tmp_path).contests[0]
+    assert {one.about["policy"] for one in shown.bundles} == {"dqn", "ppo"}
+
+
+def test_a_run_that_cannot_be_replayed_is_said_and_passed_over(tmp_path, finished):
+    shutil.copytree(finished / "tiny", tmp_path / "tiny")
+    (next((tmp_path / "tiny/dqn/fps30/s00/checkpoints").glob("*.safetensors"))).write_bytes(b"")
+    marker = tmp_path / "tiny/dqn/fps30/s00" / store.MARKER
+    document = store.read_json(marker)
+    for name, about in document["files"].items():
+        about["size"] = 0 if name.endswith(".safetensors") else about["size"]
+    store.write_json(marker, document)
+    notes = bench.replay(tmp_path)
+    assert len(notes) == 1
+    assert notes[0].startswith("tiny/dqn/fps30 cannot be replayed: ")
+    assert [path.name for path in (tmp_path / "episodes").iterdir()] == ["tiny-ppo-fps30.tape"]
 
 
 # Plans

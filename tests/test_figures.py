@@ -6,8 +6,9 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
+from tapebench import dynamics
 from tapebench.draw import Panel as Episode
-from tapebench.report import figures
+from tapebench.report import figures, illustrations
 from tapebench.report.figures import Panel, Picture, RulePoint, Series
 from tapebench.rules import TYPES
 from tapebench.stats import Interval, performance_profile
@@ -112,3 +113,31 @@ def test_tapes_are_drawn_where_their_ones_are():
 def test_a_place_that_cannot_be_written_is_one_clear_line(tmp_path):
     with pytest.raises(ValueError, match="cannot write"):
         figures.save(curves(), tmp_path / "none" / "x")
+
+
+def test_the_example_shows_what_rule_30_does():
+    figure = illustrations.rollout_example().figure
+    tapes = []
+    for axis in figure.axes:
+        ones = axis.patches[-2].get_path()
+        tapes.append(sum(ones.contains_point((cell + 0.5, 0.5)) << cell for cell in range(8)))
+    start, flipped, after, again, last = tapes
+    assert (start ^ flipped).bit_count() == (after ^ again).bit_count() == 1
+    assert after == dynamics.evolve(flipped, 30, 8)
+    assert last == dynamics.evolve(again, 30, 8)
+    assert after > 0
+    assert last > 0
+
+
+def test_three_laws_are_shown_from_one_start_with_one_set_of_flips():
+    axes = illustrations.evolution().figure.axes
+    assert len(axes) == 3
+    flips = [axis.patches[-1].get_path().vertices for axis in axes]
+    assert all(np.array_equal(flips[0], other) for other in flips[1:])
+    first = [
+        [bool(axis.patches[-2].get_path().contains_point((c + 0.5, 0.5))) for c in range(32)]
+        for axis in axes
+    ]
+    assert first[0] == first[1] == first[2]
+    names = {picture.name for picture in illustrations.all_pictures()}
+    assert names == {"rollout-example", "pipeline", "evolution"}

@@ -2,9 +2,11 @@
 
 import base64
 import json
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -97,6 +99,18 @@ def test_damage_is_said_and_left_out(tmp_path):
     said = " ".join(found.missing)
     assert "eval.parquet is missing" in said
     assert "bad.tape is refused" in said
+
+
+def test_runs_that_are_not_finished_are_listed_and_not_counted(tmp_path):
+    for seed in range(10):
+        path = store_run(tmp_path, "first-one", seed)
+        if seed:
+            (path / store.MARKER).unlink()
+    found = results.read(tmp_path)
+    assert found.contests[0].entries[0].seeds == (0,)
+    said = next(said for said in found.missing if "not finished" in said)
+    assert said.startswith("runs that are not finished: main/first-one/fps30/s01, ")
+    assert said.endswith(" and 3 more")
 
 
 def test_two_runs_of_one_name_are_refused(tmp_path):
@@ -314,6 +328,17 @@ def test_files_are_written_and_are_the_same_when_made_again(root, tmp_path):
             assert ours.read_bytes() == theirs.read_bytes(), name
     for drawing in ("rollout-example", "pipeline", "evolution", "main-fps30-per-rule"):
         assert (tmp_path / "a/figures" / f"{drawing}.svg").is_file()
+
+
+def test_the_snippet_of_the_documentation_runs(tmp_path, root, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").symlink_to(root)
+    text = (Path(__file__).parents[1] / "docs/report.md").read_text()
+    (snippet,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(snippet, "report.md", "exec"), {})
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {
+        f"mine.{ending}" for ending in ("md", "tex", "csv", "svg", "pdf")
+    }
 
 
 # The command

@@ -93,6 +93,15 @@ def test_latex_is_booktabs_with_everything_escaped():
     assert text.count("{") == text.count("}")
 
 
+def test_a_latex_table_longer_than_a_page_breaks_and_has_plain_letters_only():
+    long = table(*(Row((f"ε × {n}", 0.1, 0.2)) for n in range(80)))
+    text = long.latex()
+    assert text.startswith(r"\begin{longtable}{lrr}")
+    assert text.count(r"\endhead") == text.count(r"\endfoot") == 1
+    assert text.isascii()
+    assert SAMPLE.latex().startswith(r"\begin{table}")
+
+
 def test_html_escapes_and_carries_full_numbers():
     text = table(Row(("<script>", interval(1 / 3), 2.0))).html()
     assert "<script>" not in text

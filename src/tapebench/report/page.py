@@ -162,10 +162,10 @@ def _folded(table: Table) -> str:
 
 
 def _figure(picture: Picture) -> str:
-    kind = " class=broad" if picture.is_broad else ""
+    kind, reach = (" class=broad", " tabindex=0") if picture.is_broad else ("", "")
     return (
         f"<figure{kind}><figcaption>{escape(picture.title)}</figcaption>"
-        f"<div class=drawing tabindex=0>{figures.inline(picture)}</div>"
+        f"<div class=drawing{reach}>{figures.inline(picture)}</div>"
         f"<p class=note>{escape(picture.caption)}</p></figure>"
     )
 

@@ -24,6 +24,9 @@ BUNDLES = "*.tape"
 
 METRICS = tuple(score.METRICS)
 
+NAMED = 6
+"""Unfinished runs that are listed by name."""
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -122,6 +125,7 @@ def read(root: Path) -> Findings:
     """Read every finished run and every bundle under a directory. Nothing is computed anew."""
     stored = store.load(root)
     missing = [f"{fault}: left out" for fault in stored.damaged]
+    missing += _unfinished(root)
     by_id: dict[tuple[str, ...], dict[str, Any]] = {}
     for path in stored.paths:
         try:
@@ -223,6 +227,19 @@ RELATIONS = (
 def _key(run: str) -> tuple[str, ...]:
     experiment, agent, split, seed = run.split("/")
     return experiment, agent, split, str(int(seed[1:]))
+
+
+def _unfinished(root: Path) -> list[str]:
+    """A sentence about runs that were begun and have no marker, if there are any."""
+    begun = [
+        spec.parent.relative_to(root).as_posix()
+        for spec in sorted(root.rglob("spec.json"))
+        if not (spec.parent / store.MARKER).is_file()
+    ]
+    if not begun:
+        return []
+    more = f" and {len(begun) - NAMED} more" if len(begun) > NAMED else ""
+    return [f"runs that are not finished: {', '.join(begun[:NAMED])}{more}"]
 
 
 def _optional(path: Path) -> dict[str, Any]:

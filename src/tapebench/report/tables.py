@@ -24,6 +24,9 @@ Cell = str | int | float | Interval | None
 
 BEST, SECOND = "best", "second"
 MISSING = "–"
+PAGE = 50
+"""Rows that fit on a page of LaTeX."""
+
 AGENT, REFERENCE, CEILING = "agent", "reference", "ceiling"
 
 
@@ -148,7 +151,10 @@ class Table:
         return f"**{_markdown(self.title)}**\n\n" + "\n".join(lines) + f"\n\n{self.caption}\n"
 
     def latex(self) -> str:
-        r"""A `table` float for `\usepackage{booktabs}`: best in bold, second underlined."""
+        r"""A table for `\usepackage{booktabs}`: best in bold, second underlined.
+
+        A float, or with more rows than fit on a page a `longtable` (`\usepackage{longtable}`).
+        """
         kinds = "".join("r" if self._is_numeric(place) else "l" for place in _range(self.columns))
         head = " & ".join(_latex(column.name) for column in self.columns)
         around = {BEST: r"\textbf{%s}", SECOND: r"\underline{%s}", "": "%s"}
@@ -164,11 +170,18 @@ class Table:
                 cells.append(around[mark] % _latex(number) + small)
             lines.append(" & ".join(cells) + r" \\")
         body = "\n".join(lines)
+        caption = f"\\caption{{{_latex(self.title)}. {_latex(self.caption)}}}"
+        label = f"\\label{{tab:{self.name}}}"
+        top = f"\\toprule\n{head} \\\\\n\\midrule\n"
+        if len(self.rows) > PAGE:
+            return (
+                f"\\begin{{longtable}}{{{kinds}}}\n{caption}{label} \\\\\n{top}\\endhead\n"
+                f"\\bottomrule\n\\endfoot\n{body}\n\\end{{longtable}}\n"
+            )
         return (
-            "\\begin{table}\n\\centering\n"
-            f"\\caption{{{_latex(self.title)}. {_latex(self.caption)}}}\n"
-            f"\\label{{tab:{self.name}}}\n\\begin{{tabular}}{{{kinds}}}\n\\toprule\n"
-            f"{head} \\\\\n\\midrule\n{body}\n\\bottomrule\n\\end{{tabular}}\n\\end{{table}}\n"
+            f"\\begin{{table}}\n\\centering\n{caption}\n{label}\n"
+            f"\\begin{{tabular}}{{{kinds}}}\n{top}{body}\n\\bottomrule\n"
+            "\\end{tabular}\n\\end{table}\n"
         )
 
     def csv(self) -> str:
@@ -303,6 +316,8 @@ _LATEX = {
     "−": "$-$",
     "–": "--",
     "×": r"$\times$",
+    "·": r"$\cdot$",
+    "ε": r"$\varepsilon$",
     "→": r"$\to$",
     "≥": r"$\geq$",
     "≤": r"$\leq$",

@@ -242,7 +242,7 @@ def replay(
                 "provenance": store.provenance(outcome.seconds),
             }
             bundle.write(target, outcome.runs[0], exam, about)
-        except ValueError as error:
+        except (ValueError, KeyError) as error:
             notes.append(f"{name} cannot be replayed: {error}")
     return notes
 

@@ -121,10 +121,9 @@ class Bench:
             notes = bench.replay(self.out, show)
         for note in notes:
             print(f"tape: {note}", file=sys.stderr)
-        facts = list(summary.facts)
-        if summary.absent:
-            facts.append(("not there yet", ", ".join(summary.absent)))
-        page = report.make(self.out, title=summary.title, failures=summary.failures, facts=facts)
+        page = report.make(
+            self.out, title=summary.title, failures=summary.failures, facts=summary.facts
+        )
         return report.write(page, self.out / "report")
 
     def make_executor(self) -> Executor:

@@ -261,26 +261,26 @@ def partition_settings(scale: Scale) -> dict[str, list[RunSpec]]:
 def show_partitions(results: Results) -> Exhibit:
     """OOD success of every agent on every partition."""
     found: dict[str, dict[str, list[float]]] = {}
-    exams: dict[str, Exam] = {}
+    beside: dict[str, list[float]] = {}
     for name in results.finished:
         agent, split = name.split(" on ")
         runs = [run for run in results.summaries(name) if "ood" in run]
-        exams[split] = results.finished[name][0].exam
         if runs:
+            if split not in beside:
+                beside[split] = _ood_beside(results.finished[name][0].exam)
             found.setdefault(agent, {})[split] = [run["ood"]["success"] for run in runs]
-    splits = list(exams)
     rows = [
         Row(
             (
                 agent,
-                *(share(by_split[s]) if s in by_split else None for s in splits),
+                *(share(by_split[s]) if s in by_split else None for s in beside),
                 over_seeds([np.mean(values) for values in by_split.values()]),
             )
         )
         for agent, by_split in found.items()
     ]
     for place, line in enumerate((*score.LINES, "exact ceiling")):
-        values = [_ood_beside(exam)[place] for exam in exams.values()]
+        values = [known[place] for known in beside.values()]
         kind = CEILING if line == "exact ceiling" else REFERENCE
         rows.append(Row((line, *values, over_seeds(values)), kind))
     return Exhibit(
@@ -292,7 +292,7 @@ def show_partitions(results: Results) -> Exhibit:
                 "column over partitions.",
                 columns=(
                     Column(""),
-                    *(Column(split, better="high") for split in splits),
+                    *(Column(split, better="high") for split in beside),
                     Column("all", better="high"),
                 ),
                 rows=tuple(rows),

@@ -20,7 +20,7 @@ def test_the_learning_rate_falls_on_a_straight_line_and_stays():
     config = ppo.Config(learning_rate=2e-3, final_rate=0.1, total_steps=1000)
     rates = [float(ppo.learning_rate(config, jnp.int32(n))) for n in (0, 500, 1000, 5000)]
     np.testing.assert_allclose(rates, [2e-3, 1.1e-3, 2e-4, 2e-4], rtol=1e-5)
-    agent, _ = small_agent("ppo")
+    agent, _ = small_agent("ppo", learning_rate=1e-3)
     state = agent.init(jax.random.key(0))
     reported = []
     for _ in range(3):

@@ -40,14 +40,14 @@ def sit(name, seed, exam=EXAM):
     return rollout(policy, exam.task, None, exam.episodes, seed=seed)
 
 
-def store_run(root, name, seed, *, experiment="main", exam=EXAM, last=2):
+def store_run(root, name, seed, *, experiment="main", exam=EXAM, last=2, trained_on=None):
     """One finished run with two evaluations that count after one that does not."""
     spec = {
         "agent": name,
         "seed": seed,
         "experiment": experiment,
         "split": exam.split,
-        "trained_on": list(exam.origin.train),
+        "trained_on": list(trained_on or exam.origin.train),
         "exam": exam.identity,
     }
     whose = {"experiment": experiment, "agent": name, "seed": seed}

@@ -86,6 +86,17 @@ def test_a_hint_says_when_there_is_no_way():
     assert play.hint(late) == play.Hint(None, None, True)
 
 
+def test_a_proved_way_is_followed_on_the_exam_at_32_cells():
+    game = play.start("fps30", 32, rule=30)
+    fewest = int(game.exam.optimal_steps()[0, 0])
+    while not game.is_over:
+        found = play.hint(game)
+        assert found.is_proved
+        assert found.steps == fewest - len(game.cells)
+        game = play.flip(game, found.cell)
+    assert game.is_won
+
+
 def test_longer_tapes_are_searched_and_the_way_is_a_way():
     game = play.start("fps30", 20, rule=204)
     found = play.hint(game)

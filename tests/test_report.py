@@ -113,6 +113,16 @@ def test_runs_that_are_not_finished_are_listed_and_not_counted(tmp_path):
     assert said.endswith(" and 3 more")
 
 
+def test_agents_trained_on_different_rules_are_told_apart(tmp_path):
+    store_run(tmp_path, "first-one", 0)
+    store_run(tmp_path, "any-one", 0, trained_on=EXAM.origin.test)
+    found = results.read(tmp_path)
+    assert any("trained on different rules" in said for said in found.missing)
+    names = {table.name for table in findings.tables(found.contests[0])}
+    assert "main-fps30-relatives" not in names
+    assert "main-fps30-main" in names
+
+
 def test_two_runs_of_one_name_are_refused(tmp_path):
     for place in ("a", "b"):
         store_run(tmp_path / place, "first-one", 0)

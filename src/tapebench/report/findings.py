@@ -44,7 +44,8 @@ def tables(contest: Contest) -> list[Table]:
         type_table(contest),
     ]
     if len(contest.subsets()) == 2:
-        made.append(relation_table(contest))
+        if contest.trained_alike:
+            made.append(relation_table(contest))
         if not np.isnan(contest.ceilings).any():
             made.append(drop_table(contest))
     if sum(len(entry.seeds) > 1 for entry in contest.entries) > 1:

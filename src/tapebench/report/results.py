@@ -106,6 +106,11 @@ class Contest:
             parts.append(f"{self.exam.name} exam")
         return ", ".join(parts)
 
+    @property
+    def trained_alike(self) -> bool:
+        """Whether all agents were trained on the same rules."""
+        return len({entry.trained_on for entry in self.entries}) == 1
+
     def subsets(self) -> list[str]:
         """The sides that were asked about."""
         return [subset for subset in SUBSETS if len(self.exam.rows(subset))]
@@ -386,6 +391,11 @@ def _gaps(contest: Contest) -> list[str]:
     mixed = [entry.agent for entry in contest.entries if entry.is_mixed]
     if mixed:
         found.append(f"{where}: the seeds of {', '.join(mixed)} were not made with one setting")
+    if not contest.trained_alike:
+        found.append(
+            f"{where}: agents were trained on different rules; ID and OOD are the sides of the "
+            "split, and there is no table by relatives"
+        )
     if not contest.lines:
         found.append(
             f"{where}: the reference lines of this exam were not measured; tape bench does"

@@ -109,7 +109,7 @@ def examined(results: Results, spec: RunSpec, exam: Exam) -> dict[str, Any]:
     It is kept under what the run came to, so that of a run that was made anew it is measured anew.
     """
     came_to = (results.path(spec) / "summary.json").read_bytes()
-    name = f"{spec.agent}-{hashlib.sha256(came_to).hexdigest()[:16]}.json"
+    name = f"{spec.agent}-{spec.seed}-{hashlib.sha256(came_to).hexdigest()[:16]}.json"
     file = results.root / "examined" / exam.hash / name
     if not file.is_file():
         policy = training.load_run(results.path(spec), exam.task).policy

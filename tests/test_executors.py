@@ -39,7 +39,7 @@ def namespaces():
     command = ["unshare", *user, *spaces, "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
     tools = all(shutil.which(name) for name in ("unshare", "ip"))
     if not tools or subprocess.run([*command, "true"], capture_output=True).returncode:
-        pytest.skip("network namespaces are not to be had here")
+        pytest.skip("a Ray cluster needs a network of its own: unshare, ip, and leave to use them")
     return command
 
 
@@ -79,7 +79,7 @@ def test_a_cluster_that_is_not_there_is_one_clear_line(tmp_path, monkeypatch):
 def test_no_server_is_started_that_others_could_reach(tmp_path):
     pytest.importorskip("ray")
     if {name for _, name in socket.if_nameindex()} == {"lo"}:
-        pytest.skip("there is nobody who could")
+        pytest.skip("only loopback exists here, so that no server could be reached")
     with pytest.raises(ValueError, match="would listen to the network"):
         Ray("local").run(SHORT, tmp_path, ignore, ignore)
 

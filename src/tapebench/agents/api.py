@@ -114,18 +114,34 @@ def one_of(kind: str, name: str, known: Iterable[str]) -> str:
     raise ValueError(f"unknown {kind} {name!r}: {hint}")
 
 
-def check_count(config: Any, name: str) -> None:
-    """Raise a `ValueError` unless the field is a positive integer."""
-    value = getattr(config, name)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a positive integer, not {value!r}")
+def check_counts(config: Any, *names: str) -> None:
+    """Raise a `ValueError` unless these fields are positive integers."""
+    for name in names:
+        value = getattr(config, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} must be a positive integer, not {value!r}")
 
 
-def check_share(config: Any, name: str) -> None:
-    """Raise a `ValueError` unless the field is a number from 0 to 1."""
-    value = getattr(config, name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise ValueError(f"{name} must be from 0 to 1, not {value!r}")
+def check_shares(config: Any, *names: str) -> None:
+    """Raise a `ValueError` unless these fields are numbers from 0 to 1."""
+    for name in names:
+        value = getattr(config, name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+            raise ValueError(f"{name} must be from 0 to 1, not {value!r}")
+
+
+def check_positive(config: Any, *names: str) -> None:
+    """Raise a `ValueError` unless these fields are above zero."""
+    for name in names:
+        if not getattr(config, name) > 0:
+            raise ValueError(f"{name} must be positive, not {getattr(config, name)}")
+
+
+def check_not_negative(config: Any, *names: str) -> None:
+    """Raise a `ValueError` unless these fields are zero or above."""
+    for name in names:
+        if not getattr(config, name) >= 0:
+            raise ValueError(f"{name} must not be negative, not {getattr(config, name)}")
 
 
 def _name(path: Any) -> str:

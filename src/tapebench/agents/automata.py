@@ -70,8 +70,9 @@ from tapebench import dynamics
 from tapebench.agents import nn, replay
 from tapebench.agents.api import (
     Agent,
-    check_count,
-    check_share,
+    check_counts,
+    check_positive,
+    check_shares,
     descend,
     observation_size,
     one_of,
@@ -149,15 +150,10 @@ class Config:
 
     def __post_init__(self) -> None:
         one_of("network", self.network, self.networks)
-        for name in ("width", "features", "batch", "steps_per_update", "context", "asks"):
-            check_count(self, name)
-        for name in ("plan_depth", "beam", "replay_size", "num_envs", "chunk"):
-            check_count(self, name)
-        for name in ("trust", "fit"):
-            check_share(self, name)
-        for name in ("learning_rate", "saturation"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+        check_counts(self, "width", "features", "batch", "steps_per_update", "context", "asks")
+        check_counts(self, "plan_depth", "beam", "replay_size", "num_envs", "chunk")
+        check_shares(self, "trust", "fit")
+        check_positive(self, "learning_rate", "saturation")
         if not isinstance(self.learn, bool):
             raise ValueError(f"learn must be true or false, not {self.learn!r}")
         if self.num_envs % self.steps_per_update:

@@ -25,7 +25,7 @@ import optax
 from jax import Array
 
 from tapebench.agents import dqn, nn, rad
-from tapebench.agents.api import Agent, check_share
+from tapebench.agents.api import Agent, check_not_negative, check_shares
 from tapebench.agents.replay import Batch
 
 if TYPE_CHECKING:
@@ -41,9 +41,8 @@ class Config(rad.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_share(self, "momentum")
-        if not self.curl_weight >= 0:
-            raise ValueError(f"curl_weight must not be negative, not {self.curl_weight}")
+        check_shares(self, "momentum")
+        check_not_negative(self, "curl_weight")
 
 
 def info_nce(query: Array, key: Array, bilinear: Array) -> Array:

@@ -34,8 +34,9 @@ from jax import Array
 from tapebench.agents import nn, replay
 from tapebench.agents.api import (
     Agent,
-    check_count,
-    check_share,
+    check_counts,
+    check_positive,
+    check_shares,
     descend,
     observation_size,
     one_of,
@@ -91,14 +92,12 @@ class Config:
 
     def __post_init__(self) -> None:
         one_of("network", self.network, nn.NETWORKS)
-        for name in ("width", "channels", "depth", "kernel", "batch", "steps_per_update"):
-            check_count(self, name)
-        for name in ("replay_size", "warmup", "epsilon_steps", "target_every", "num_envs", "chunk"):
-            check_count(self, name)
-        for name in ("discount", "epsilon_start", "epsilon_end"):
-            check_share(self, name)
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate must be positive, not {self.learning_rate}")
+        check_counts(self, "width", "channels", "depth", "kernel", "batch", "steps_per_update")
+        check_counts(
+            self, "replay_size", "warmup", "epsilon_steps", "target_every", "num_envs", "chunk"
+        )
+        check_shares(self, "discount", "epsilon_start", "epsilon_end")
+        check_positive(self, "learning_rate")
         large, small = self.stride, min(self.num_envs, self.steps_per_update)
         if large % small:
             raise ValueError(f"num_envs and steps_per_update: {small} must divide {large}")

@@ -66,8 +66,10 @@ from jax import Array
 from tapebench.agents import nn, ppo, replay, returns
 from tapebench.agents.api import (
     Agent,
-    check_count,
-    check_share,
+    check_counts,
+    check_not_negative,
+    check_positive,
+    check_shares,
     descend,
     observation_size,
     one_of,
@@ -144,20 +146,16 @@ class Config:
 
     def __post_init__(self) -> None:
         one_of("network", self.network, nn.NETWORKS)
-        for name in ("width", "channels", "depth", "kernel", "latents", "cell_latents", "classes"):
-            check_count(self, name)
-        for name in ("batch", "sequence", "steps_per_update", "starts", "imagination"):
-            check_count(self, name)
-        for name in ("replay_size", "warmup", "num_envs", "chunk"):
-            check_count(self, name)
-        for name in ("unimix", "discount", "trace", "slow_rate", "range_rate"):
-            check_share(self, name)
-        for name in ("learning_rate", "actor_rate", "gradient_norm"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
-        for name in ("free_nats", "dynamics_weight", "representation_weight", "entropy_weight"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
+        check_counts(
+            self, "width", "channels", "depth", "kernel", "latents", "cell_latents", "classes"
+        )
+        check_counts(self, "batch", "sequence", "steps_per_update", "starts", "imagination")
+        check_counts(self, "replay_size", "warmup", "num_envs", "chunk")
+        check_shares(self, "unimix", "discount", "trace", "slow_rate", "range_rate")
+        check_positive(self, "learning_rate", "actor_rate", "gradient_norm")
+        check_not_negative(
+            self, "free_nats", "dynamics_weight", "representation_weight", "entropy_weight"
+        )
         if self.steps_per_update % self.num_envs:
             raise ValueError(
                 f"steps_per_update must be a multiple of num_envs, {self.num_envs}, "

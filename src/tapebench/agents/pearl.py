@@ -42,7 +42,7 @@ import optax
 from jax import Array
 
 from tapebench.agents import dqn, nn, replay
-from tapebench.agents.api import Agent, check_count, descend, observation_size
+from tapebench.agents.api import Agent, check_counts, check_not_negative, descend, observation_size
 from tapebench.agents.replay import Replay
 
 if TYPE_CHECKING:
@@ -62,10 +62,8 @@ class Config(dqn.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("context", "latent_size", "encoder_width"):
-            check_count(self, name)
-        if not self.kl_weight >= 0:
-            raise ValueError(f"kl_weight must not be negative, not {self.kl_weight}")
+        check_counts(self, "context", "latent_size", "encoder_width")
+        check_not_negative(self, "kl_weight")
 
 
 class Gaussian(NamedTuple):

@@ -35,8 +35,10 @@ from jax import Array
 from tapebench.agents import nn, returns
 from tapebench.agents.api import (
     Agent,
-    check_count,
-    check_share,
+    check_counts,
+    check_not_negative,
+    check_positive,
+    check_shares,
     descend,
     observation_size,
     one_of,
@@ -99,18 +101,11 @@ class Config:
 
     def __post_init__(self) -> None:
         one_of("network", self.network, self.networks)
-        for name in ("width", "channels", "depth", "kernel", "total_steps", "num_envs"):
-            check_count(self, name)
-        for name in ("rollout", "epochs", "minibatches", "chunk"):
-            check_count(self, name)
-        for name in ("discount", "trace", "final_rate"):
-            check_share(self, name)
-        for name in ("learning_rate", "clip", "gradient_norm"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
-        for name in ("entropy_weight", "value_weight"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
+        check_counts(self, "width", "channels", "depth", "kernel", "total_steps", "num_envs")
+        check_counts(self, "rollout", "epochs", "minibatches", "chunk")
+        check_shares(self, "discount", "trace", "final_rate")
+        check_positive(self, "learning_rate", "clip", "gradient_norm")
+        check_not_negative(self, "entropy_weight", "value_weight")
         if self.chunk % self.round:
             raise ValueError(
                 f"chunk must be a multiple of num_envs × rollout, {self.round}, not {self.chunk}"

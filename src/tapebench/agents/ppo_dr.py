@@ -23,7 +23,7 @@ from jax import Array
 
 from tapebench import seeding
 from tapebench.agents import ppo
-from tapebench.agents.api import Agent, check_share
+from tapebench.agents.api import Agent, check_shares
 
 if TYPE_CHECKING:
     from tapebench import env as envs
@@ -44,8 +44,7 @@ class Config(ppo.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("density_low", "density_high", "noise_high"):
-            check_share(self, name)
+        check_shares(self, "density_low", "density_high", "noise_high")
         for name in ("density", "horizon"):
             low, high = getattr(self, f"{name}_low"), getattr(self, f"{name}_high")
             if not 0 < low <= high:

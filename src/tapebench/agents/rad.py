@@ -30,7 +30,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from tapebench.agents import dqn
-from tapebench.agents.api import Agent, check_count, check_share, one_of
+from tapebench.agents.api import Agent, check_counts, check_shares, one_of
 from tapebench.agents.replay import Batch
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ class Config(dqn.Config):
 def check_augment(config: Config) -> None:
     """Raise a `ValueError` if the fields above make no sense."""
     one_of("augment", config.augment, TRANSFORMS)
-    check_share(config, "flip_probability")
+    check_shares(config, "flip_probability")
     if config.max_shift is not None:
-        check_count(config, "max_shift")
+        check_counts(config, "max_shift")
 
 
 def rotate(obs: Array, by: Array, length: int) -> Array:

@@ -39,7 +39,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from tapebench.agents import nn, ppo
-from tapebench.agents.api import Agent, check_count, observation_size
+from tapebench.agents.api import Agent, check_counts, observation_size
 
 if TYPE_CHECKING:
     from tapebench import env as envs
@@ -66,8 +66,7 @@ class Config(ppo.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("memory_size", "encoder_width"):
-            check_count(self, name)
+        check_counts(self, "memory_size", "encoder_width")
         if not isinstance(self.reset_memory, bool):
             raise ValueError(f"reset_memory must be true or false, not {self.reset_memory!r}")
 

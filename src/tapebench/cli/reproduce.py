@@ -105,7 +105,8 @@ class Reproduce:
         for row in rows:
             about = row["about"] + (f" ({row['paper']})" if row["paper"] else "")
             left = f"{duration(row['seconds'])} of one core" if row["seconds"] else ""
-            table.add_row(row["name"], about, f"{row['done']}/{row['runs']}", left)
+            state = f"{row['done']}/{row['runs']}" if row["runs"] else "needs none"
+            table.add_row(row["name"], about, state, left)
         Console().print(table)
         print(f"tape reproduce NAME --track {self.track} makes what is missing and shows it")
 
@@ -139,8 +140,8 @@ def print_table(table: Any) -> None:
     shown = Table(
         Column(first, no_wrap=True),
         *(Column(name, justify="right") for name in others),
-        title=table.title,
-        caption=table.caption,
+        title=escape(table.title),
+        caption=escape(table.caption),
     )
     kinds = [row.kind for row in table.rows]
     for number, texts in enumerate(table.texts()):

@@ -3,6 +3,7 @@ partitions."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -103,8 +104,13 @@ def show_horizons(results: Results) -> Exhibit:
 
 
 def examined(results: Results, spec: RunSpec, exam: Exam) -> dict[str, Any]:
-    """What a run's last policy reaches on another exam; measured once, then kept."""
-    file = results.root / "examined" / exam.hash / f"{spec.id}.json"
+    """What a run's last policy reaches on another exam; measured once, then kept.
+
+    It is kept under what the run came to, so that of a run that was made anew it is measured anew.
+    """
+    came_to = (results.path(spec) / "summary.json").read_bytes()
+    name = f"{spec.agent}-{spec.seed}-{hashlib.sha256(came_to).hexdigest()[:16]}.json"
+    file = results.root / "examined" / exam.hash / name
     if not file.is_file():
         policy = training.load_run(results.path(spec), exam.task).policy
         found = rollout(policy, exam.task, None, exam.episodes, salt=exam.salt)

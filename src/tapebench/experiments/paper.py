@@ -4,7 +4,8 @@ partitions."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ import numpy as np
 from tapebench import protocol, score, store, training
 from tapebench.exam import SUBSETS, Exam, make_exam
 from tapebench.experiments import Exhibit, Experiment, Results, Scale
-from tapebench.experiments.variants import Variant, compare, over_seeds, share
+from tapebench.experiments.variants import Variant, compare, over_seeds, share, slug
+from tapebench.policy import Policy
 from tapebench.report import findings
 from tapebench.report.figures import Picture, boxes
 from tapebench.report.results import read
@@ -103,21 +105,37 @@ def show_horizons(results: Results) -> Exhibit:
     )
 
 
-def examined(results: Results, spec: RunSpec, exam: Exam) -> dict[str, Any]:
+def examined_file(results: Results, spec: RunSpec, exam: Exam, how: str = "") -> Path:
+    """Where `examined` keeps what it measures: under what the run came to, so that of a run that
+    was made anew it is measured anew."""
+    came_to = (results.path(spec) / "summary.json").read_bytes()
+    mark = hashlib.sha256(came_to).hexdigest()[:16]
+    name = "-".join(filter(None, (spec.agent, str(spec.seed), mark, slug(how))))
+    return results.root / "examined" / exam.hash / f"{name}.json"
+
+
+def examined(
+    results: Results,
+    spec: RunSpec,
+    exam: Exam,
+    how: str = "",
+    change: Callable[[Policy], Policy] = lambda policy: policy,
+) -> dict[str, Any]:
     """What a run's last policy reaches on another exam; measured once, then kept.
 
-    It is kept under what the run came to, so that of a run that was made anew it is measured anew.
+    `change` may make another policy of it; `how` says in which way.
     """
-    came_to = (results.path(spec) / "summary.json").read_bytes()
-    name = f"{spec.agent}-{spec.seed}-{hashlib.sha256(came_to).hexdigest()[:16]}.json"
-    file = results.root / "examined" / exam.hash / name
+    file = examined_file(results, spec, exam, how)
     if not file.is_file():
-        policy = training.load_run(results.path(spec), exam.task).policy
+        policy = change(training.load_run(results.path(spec), exam.task).policy)
         found = rollout(policy, exam.task, None, exam.episodes, salt=exam.salt)
         document = {
-            side: {"success": float(found.success[exam.rows(side)].mean())}
+            side: {
+                "success": float(found.success[at].mean()),
+                "final_distance": float(found.final_distance[at].mean()),
+            }
             for side in SUBSETS
-            if len(exam.rows(side))
+            if len(at := exam.rows(side))
         }
         file.parent.mkdir(parents=True, exist_ok=True)
         store.write_json(file, document)

@@ -7,6 +7,7 @@ is a `Scale`: a track, and perhaps fewer seeds or rules.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -127,6 +128,11 @@ class Results:
         group = self.finished.get(setting, [])
         return [store.read_json(self.path(spec) / "summary.json") for spec in group]
 
+    def mark(self, spec: RunSpec) -> str:
+        """A finished run by what it came to: another name if it is made anew."""
+        came_to = (self.path(spec) / "summary.json").read_bytes()
+        return f"{spec.agent}-{spec.seed}-{hashlib.sha256(came_to).hexdigest()[:16]}"
+
     def of(self, name: str) -> Results:
         """What there is of another experiment, at the same scale in the same directory."""
         return results(every()[name], self.scale, self.root)
@@ -157,7 +163,7 @@ def untrained(scale: Scale) -> dict[str, list[RunSpec]]:
     return {}
 
 
-MODULES = ("paper", "references", "ablations", "worlds")
+MODULES = ("paper", "references", "ablations", "worlds", "beside")
 """Where experiments are defined, in the order in which they are listed."""
 
 

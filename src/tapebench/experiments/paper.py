@@ -3,7 +3,6 @@ partitions."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -57,15 +56,25 @@ def show_main(results: Results) -> Exhibit:
 # Longer episodes
 
 
+def longer_exam(results: Results) -> Exam:
+    """What all runs were asked, with the track's other horizon."""
+    track, short = results.scale.track, results.exam
+    return make_exam(
+        length=track.length,
+        horizon=track.holdout_horizon,
+        rules=short.rules.tolist(),
+        split=short.origin,
+        episodes=short.episodes,
+    )
+
+
 def show_horizons(results: Results) -> Exhibit:
     """Success of the same policies at both horizons, also as a share of what the planner reaches.
 
     What the planner reaches is measured anew for each horizon.
     """
     track = results.scale.track
-    short = results.exam
-    world = {"rules": short.rules.tolist(), "split": short.origin, "episodes": short.episodes}
-    long = make_exam(length=track.length, horizon=track.holdout_horizon, **world)
+    short, long = results.exam, longer_exam(results)
     sides = [side for side in SUBSETS if len(short.rows(side))]
     exams = {f"H = {exam.task.horizon}": exam for exam in (short, long)}
     planned = {name: score.lines(exam)[score.PLANNER]["success"] for name, exam in exams.items()}
@@ -108,9 +117,7 @@ def show_horizons(results: Results) -> Exhibit:
 def examined_file(results: Results, spec: RunSpec, exam: Exam, how: str = "") -> Path:
     """Where `examined` keeps what it measures: under what the run came to, so that of a run that
     was made anew it is measured anew."""
-    came_to = (results.path(spec) / "summary.json").read_bytes()
-    mark = hashlib.sha256(came_to).hexdigest()[:16]
-    name = "-".join(filter(None, (spec.agent, str(spec.seed), mark, slug(how))))
+    name = "-".join(filter(None, (results.mark(spec), slug(how))))
     return results.root / "examined" / exam.hash / f"{name}.json"
 
 
@@ -184,7 +191,7 @@ def show_fixed(results: Results) -> Exhibit:
         cells: list[Any] = [f"rule {rule}", str(exam.types[0])]
         for agent in agents:
             runs = results.summaries(f"{agent}, rule {rule}")
-            cells.append(share([_only_side(run)["success"] for run in runs]) if runs else None)
+            cells.append(share([only_side(run)["success"] for run in runs]) if runs else None)
         rows.append(Row((*cells, *_beside(exam))))
     return Exhibit(
         tables=(
@@ -205,7 +212,7 @@ def show_fixed(results: Results) -> Exhibit:
     )
 
 
-def _only_side(run: Mapping[str, Any]) -> Any:
+def only_side(run: Mapping[str, Any]) -> Any:
     """What a run that was asked about one side came to there."""
     return next(run[side] for side in SUBSETS if side in run)
 

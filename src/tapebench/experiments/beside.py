@@ -39,6 +39,7 @@ from tapebench.experiments.references import (
 from tapebench.experiments.worlds import foreseen, imagined, usual_imagination
 from tapebench.references.belief import BETA
 from tapebench.references.mpc import CANDIDATES, OBJECTIVES, PLAN
+from tapebench.report.results import known_lines
 from tapebench.report.tables import Cell, Column, Row, Table
 from tapebench.stats import Interval
 
@@ -734,7 +735,7 @@ def measured_checks(results: Results) -> list[Check]:
     }
     mix = {kind: int(published()["split"].mean("held-out rules", kind)) for kind in rules.TYPES}
     ours = rules.count_types(splits.load("fps30").test)
-    lines = score.lines(exam)
+    lines = known_lines(exam, results.root) or score.lines(exam)
     sides = [side for side in SUBSETS if len(exam.rows(side))]
     trivial = "; ".join(
         f"{name} "

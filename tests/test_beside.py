@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tapebench import policy, protocol, rules, score, splits, store, training
-from tapebench.experiments import Results, Scale, beside, paper
+from tapebench.experiments import Results, Scale, beside, checks, paper
 from tapebench.rollout import rollout
 
 TINY = replace(
@@ -102,22 +102,22 @@ def test_the_full_track_has_the_settings_that_the_paper_prints():
 
 
 def test_success_and_soft_success_bound_the_final_distance():
-    assert beside.greatest_distance(0.073, 0.132) == pytest.approx(0.874, abs=5e-4)
+    assert checks.greatest_distance(0.073, 0.132) == pytest.approx(0.874, abs=5e-4)
     rng = np.random.default_rng(0)
     for _ in range(20):
         distance = rng.integers(0, 33, 500) / 32
         success, soft = (distance == 0).mean(), (distance <= 0.1).mean()
-        assert distance.mean() <= beside.greatest_distance(success, soft) + 1e-12
+        assert distance.mean() <= checks.greatest_distance(success, soft) + 1e-12
 
 
 def test_multiples_allow_for_rounding_and_for_no_more():
     for true in np.linspace(0.03, 0.09, 50):
-        assert beside.is_multiple(round(1.8 * true, 3), 1.8, round(true, 3))
-        assert not beside.is_multiple(round(1.8 * true + 0.004, 3), 1.8, round(true, 3))
+        assert checks.is_multiple(round(1.8 * true, 3), 1.8, round(true, 3))
+        assert not checks.is_multiple(round(1.8 * true + 0.004, 3), 1.8, round(true, 3))
 
 
 def test_checks_on_printed_numbers_come_out_as_counted_by_hand():
-    found = {check.claim.split(":")[0][:30]: check for check in beside.printed_checks()}
+    found = {check.claim.split(":")[0][:30]: check for check in checks.printed_checks()}
     agree = [check.agree for check in found.values()]
     assert agree == ["no", "no", "–", "–", "OOD only", "no", *["yes"] * 2, "no", *["yes"] * 3]
     first = next(iter(found.values())).found
@@ -127,12 +127,12 @@ def test_checks_on_printed_numbers_come_out_as_counted_by_hand():
 
 @pytest.mark.slow
 def test_measured_checks_state_exact_results_whatever_the_scale(results):
-    checks = {check.claim: check for check in beside.measured_checks(results)}
-    assert "138 of 256 rules" in checks[beside.statements()["feasibility"]["says"]].found
-    assert "45 from none" in checks[beside.statements()["feasibility"]["says"]].found
-    planner = next(check for claim, check in checks.items() if claim.startswith("A planner"))
-    assert planner.agree == beside.OPEN  # eight cells say nothing about thirty-two
+    made = {check.claim: check for check in checks.measured_checks(results)}
+    assert "138 of 256 rules" in made[beside.statements()["feasibility"]["says"]].found
+    assert "45 from none" in made[beside.statements()["feasibility"]["says"]].found
+    planner = next(check for claim, check in made.items() if claim.startswith("A planner"))
+    assert planner.agree == checks.OPEN  # eight cells say nothing about thirty-two
     assert all("mpc-" + name in planner.found for name in ("final", "sum", "min"))
-    mix = next(check for claim, check in checks.items() if claim.startswith("Held-out rules"))
+    mix = next(check for claim, check in made.items() if claim.startswith("Held-out rules"))
     ours = rules.count_types(splits.load("fps30").test)
     assert all(f"{count} {kind}" in mix.found for kind, count in ours.items())

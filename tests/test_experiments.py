@@ -110,6 +110,9 @@ def test_every_experiment_from_nothing_to_tables_and_figures(capsys, tmp_path, t
     for figure in document["figures"]:
         assert (place / f"{figure}.svg").read_text().startswith("<?xml")
         assert (place / f"{figure}.pdf").read_bytes().startswith(b"%PDF")
+    page = (place / "index.html").read_text()
+    assert page.count("<table class=sortable") == len(document["tables"])
+    assert page.count("<figure") == len(document["figures"])
     # Again: nothing is made anew, and the same is shown.
     before = {path: path.read_bytes() for path in place.iterdir()}
     computed = {path: path.stat().st_mtime_ns for path in tmp_path.glob("computed/*/*")}

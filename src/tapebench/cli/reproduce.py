@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class Reproduce:
     """List the experiments, or make the missing runs of one and show what it found.
 
-    Tables go to RESULTS/reproduce/NAME as Markdown, LaTeX and CSV, figures as SVG and PDF.
+    Tables go to RESULTS/reproduce/NAME as Markdown, LaTeX and CSV, figures as SVG and PDF, and
+    all of it to index.html there.
     """
 
     name: tyro.conf.Positional[str | None] = None
@@ -112,7 +113,8 @@ class Reproduce:
 
     def exhibit(self, experiment: Experiment, results: Results) -> None:
         """Print the tables, and write all there is to see."""
-        from tapebench import training
+        from tapebench import store, training
+        from tapebench.report.page import render_exhibit
 
         if results.settings and not results.finished:
             raise ValueError(f"no run of {experiment.name} is done: leave out --show to make them")
@@ -120,6 +122,8 @@ class Reproduce:
         found = experiment.show(results)
         place = self.results / "reproduce" / experiment.name
         found.save(place)
+        page = render_exhibit(experiment.name, experiment.about, found.tables, found.pictures)
+        store.write_text(place / "index.html", page)
         if self.json:
             print(json.dumps(as_document(found, results.missing, place)))
             return
@@ -127,7 +131,7 @@ class Reproduce:
             print_table(table)
         for setting in results.missing:
             print(f"missing: no run of {setting!r} is done")
-        print(f"tables and figures: {place}")
+        print(f"tables and figures: {place / 'index.html'}")
 
 
 def print_table(table: Any) -> None:

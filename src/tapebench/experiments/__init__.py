@@ -61,6 +61,16 @@ class Scale:
         given = {"split": split, "rules": None if asked is None else list(asked)}
         return self.track.exam(**given | changes)
 
+    @property
+    def about(self) -> str:
+        """What was asked, as a sentence below a table."""
+        exam = self.exam()
+        return (
+            f"Ours: track {self.track.name}, {exam.split}, L = {exam.task.length}, "
+            f"H = {exam.task.horizon}, {len(exam.rules)} rules with {exam.episodes} start tapes "
+            "each."
+        )
+
 
 @dataclass(frozen=True)
 class Exhibit:

@@ -1,26 +1,21 @@
-"""Every number that the paper prints beside the one measured here, and what its own numbers say of
-each other.
+"""Every number that the paper prints beside the one measured here.
 
-The paper's numbers come from `data/paper.json`. Ours come from finished runs of the other
+Ours come from finished runs of the other
 experiments at the same scale, or are computed here where that needs no training; what is neither
 is a dash. No number of ours is written down in this file.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from typing import Any
 
 import numpy as np
-from scipy.stats import binomtest
 
 from tapebench import dynamics, exact, protocol, rules, score, seeding, splits, stats, store
-from tapebench.exam import SUBSETS, Exam
+from tapebench.exam import SUBSETS
 from tapebench.experiments import Exhibit, Experiment, Results, untrained
+from tapebench.experiments.checks import check_table
 from tapebench.experiments.paper import (
     PARTITIONS,
     RULES,
@@ -29,24 +24,21 @@ from tapebench.experiments.paper import (
     longer_exam,
     only_side,
 )
+from tapebench.experiments.published import Published, published, span, statements
 from tapebench.experiments.references import (
     CANDIDATE_SETS,
-    LENGTHS,
+    SMALL,
     drop,
-    planned,
+    planners,
     watch,
 )
 from tapebench.experiments.worlds import foreseen, imagined, usual_imagination
 from tapebench.references.belief import BETA
-from tapebench.references.mpc import CANDIDATES, OBJECTIVES, PLAN
-from tapebench.report.results import known_lines
+from tapebench.references.mpc import CANDIDATES, PLAN
 from tapebench.report.tables import Cell, Column, Row, Table
 from tapebench.stats import Interval
 
 PAPER, OURS = "paper", "ours"
-
-SMALL = LENGTHS[0]
-"""Cells, and as many steps, of the paper's smaller regime."""
 
 HORIZONS = ("32", "64")
 """The paper's two horizons; ours are the two of the track."""
@@ -64,41 +56,6 @@ SHORT = {
 
 Measured = Mapping[str, Mapping[str, Mapping[str, Cell]]]
 """Row of the paper -> who measured it here, such as `ours, mpc-min` -> column -> value."""
-
-
-@dataclass(frozen=True)
-class Published:
-    """A table of the paper."""
-
-    where: str
-    title: str
-    rows: Mapping[str, Mapping[str, Any]]
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Every column that a row has, in the order of their first appearance."""
-        return tuple(dict.fromkeys(key for row in self.rows.values() for key in row))
-
-    def mean(self, row: str, column: str) -> float:
-        """A printed number, without its interval."""
-        value = self.rows[row][column]
-        return float(value[0] if isinstance(value, list) else value)
-
-
-@cache
-def published() -> dict[str, Published]:
-    """The paper's tables by name."""
-    return {name: Published(**table) for name, table in _document()["tables"].items()}
-
-
-@cache
-def statements() -> dict[str, dict[str, Any]]:
-    """Numbers in its running text by name: where they stand, what they say, and their value."""
-    return dict(_document()["text"])
-
-
-def _document() -> Any:
-    return json.loads(resources.files("tapebench").joinpath("data/paper.json").read_text())
 
 
 # What we have of each table
@@ -162,9 +119,9 @@ def measured_bounds(results: Results, keys: Sequence[str]) -> Measured:
     return {
         "train-on-test oracle": on_test,
         "true-dynamics MPC": {
-            name: {"success": found.reached(every := found.rows("all"))}
+            f"{OURS}, {name}": {"success": found.reached(every := found.rows("all"))}
             | {key: found.mean(key, every) for key in keys if key != "success"}
-            for name, found in _planners(results, results.scale.exam()).items()
+            for name, found in planners(results, results.scale.exam()).items()
         },
         "feasibility at L = H = 16": {
             name: {"success": share} for name, share in _feasible().items()
@@ -172,14 +129,11 @@ def measured_bounds(results: Results, keys: Sequence[str]) -> Measured:
     }
 
 
-def _planners(results: Results, exam: Exam) -> dict[str, Any]:
-    return {f"{OURS}, mpc-{name}": planned(results, exam, name) for name in OBJECTIVES}
-
-
 def _feasible() -> dict[str, float]:
     """What rule-wise solvable may mean, each over all rules on the smaller tapes."""
-    shares = np.array([found.solvable_excluding_goal for found in _small_reach().values()])
-    has_way = [found.max_steps > 0 for found in _small_reach().values()]
+    reach = exact.shipped_ceilings(SMALL, SMALL).values()
+    shares = np.array([found.solvable_excluding_goal for found in reach])
+    has_way = [found.max_steps > 0 for found in reach]
     return {
         f"{OURS}, rules solvable from every tape": float((shares == 1).mean()),
         f"{OURS}, rules with any way to the goal": float(np.mean(has_way)),
@@ -187,19 +141,15 @@ def _feasible() -> dict[str, float]:
     }
 
 
-def _small_reach() -> dict[int, exact.Reach]:
-    return exact.shipped_ceilings(SMALL, SMALL)
-
-
 def measured_types(results: Results, keys: Sequence[str]) -> Measured:
     """The planner on held-out rules of each type."""
     exam = results.scale.exam()
     found: dict[str, dict[str, Any]] = {}
-    for name, one in _planners(results, exam).items():
+    for name, one in planners(results, exam).items():
         for kind in (*rules.TYPES, "all"):
             at = exam.rows("ood")
             at = at if kind == "all" else at[exam.types[at] == kind]
-            found.setdefault(kind, {})[name] = {
+            found.setdefault(kind, {})[f"{OURS}, {name}"] = {
                 "success": one.reached(at),
                 "return": one.mean("return", at),
                 "episodes": len(at) * exam.episodes * score.LINE_SEEDS,
@@ -231,9 +181,9 @@ def measured_small(results: Results, keys: Sequence[str]) -> Measured:
     asked |= {f"rule {rule}": (few, np.flatnonzero(few.rules == rule)) for rule in RULES}
     for which, (exam, at) in asked.items():
         row = found.setdefault(f"oracle, {which}", {})
-        for name, one in _planners(results, exam).items():
+        for name, one in planners(results, exam).items():
             episodes = len(at) * exam.episodes * score.LINE_SEEDS
-            row[name] = {"success": one.reached(at), "episodes": episodes}
+            row[f"{OURS}, {name}"] = {"success": one.reached(at), "episodes": episodes}
         ceilings = exam.ceilings(exam.optimal_steps())[at]
         row[f"{OURS}, exact ceiling"] = {"success": float(ceilings.mean())}
     other = results.of("small-scale")
@@ -269,8 +219,8 @@ def measured_credibility(results: Results, keys: Sequence[str]) -> Measured:
     ours = _of_runs(results.of("main").summaries("dreamer"), "ood.success")
     exam = results.scale.exam()
     gap = {
-        name: {"dreamer": ours, "mpc": one.reached(exam.rows("ood"))}
-        for name, one in _planners(results, exam).items()
+        f"{OURS}, {name}": {"dreamer": ours, "mpc": one.reached(exam.rows("ood"))}
+        for name, one in planners(results, exam).items()
     }
     return {"one-step error": {OURS: error} if error else {}, "strict success": gap}
 
@@ -372,7 +322,7 @@ def beside(name: str, table: Published, ours: Measured, results: Results) -> Tab
     return Table(
         name=f"beside-{name}",
         title=table.title,
-        caption=f"The paper: {table.where}. {_scale(results)} Intervals of ours are 95%: over "
+        caption=f"The paper: {table.where}. {results.scale.about} Intervals of ours are 95%: over "
         "seeds for agents, over rules and start tapes for references. A dash is what is not "
         "printed there, or not measured here.",
         columns=(
@@ -381,14 +331,6 @@ def beside(name: str, table: Published, ours: Measured, results: Results) -> Tab
             *(Column(_label(key), digits=2 if "return" in key else digits) for key in keys),
         ),
         rows=tuple(rows),
-    )
-
-
-def _scale(results: Results) -> str:
-    track, exam = results.scale.track, results.scale.exam()
-    return (
-        f"Ours: track {track.name}, {exam.split}, L = {track.length}, H = {track.horizon}, "
-        f"{len(exam.rules)} rules with {exam.episodes} start tapes each."
     )
 
 
@@ -417,13 +359,13 @@ def statement_table(results: Results) -> Table:
     rows = []
     for name, one in statements().items():
         value = one["value"]
-        printed = _range(value) if isinstance(value, list) else _short(value)
+        printed = span(value) if isinstance(value, list) else _short(value)
         for who, found in (ours.get(name) or {OURS: None}).items():
             rows.append(Row((one["says"], one["where"], printed, who, found)))
     return Table(
         name="beside-text",
         title="Numbers in the running text",
-        caption=f"{_scale(results)} Ranges of ours are over agents.",
+        caption=f"{results.scale.about} Ranges of ours are over agents.",
         columns=tuple(map(Column, ("the paper says", "where", "paper", "source", "ours"))),
         rows=tuple(rows),
     )
@@ -433,8 +375,8 @@ def _measured_statements(results: Results) -> dict[str, dict[str, Cell]]:
     exam = results.scale.exam()
     found: dict[str, dict[str, Cell]] = {
         "planner reference": {
-            name: str(one.reached(one.rows("all")))
-            for name, one in _planners(results, exam).items()
+            f"{OURS}, {name}": str(one.reached(one.rows("all")))
+            for name, one in planners(results, exam).items()
         },
         "feasibility": {name: f"{share:.3f}" for name, share in _feasible().items()},
     }
@@ -445,7 +387,7 @@ def _measured_statements(results: Results) -> dict[str, dict[str, Cell]]:
         losses = [1 - b / a for a, b in pairs if a and b is not None]
         if losses:
             name = f"{OURS}, {side.upper()}"
-            found.setdefault("loss at H = 64", {})[name] = _range((min(losses), max(losses)))
+            found.setdefault("loss at H = 64", {})[name] = span((min(losses), max(losses)))
     drops = [
         a - b
         for one in agents
@@ -454,7 +396,7 @@ def _measured_statements(results: Results) -> dict[str, dict[str, Cell]]:
         and (b := _mean(one[f"{at}.ood.success"])) is not None
     ]
     if drops:
-        found["drop over methods and horizons"] = {OURS: _range((min(drops), max(drops)))}
+        found["drop over methods and horizons"] = {OURS: span((min(drops), max(drops)))}
     depth = int(statements()["depth of that growth"]["value"])
     for side, runs in _foreseen(results).items():
         growth = [
@@ -470,358 +412,6 @@ def _measured_statements(results: Results) -> dict[str, dict[str, Cell]]:
 
 def _mean(cell: Cell) -> float | None:
     return cell.mean if isinstance(cell, Interval) else None
-
-
-def _range(values: Iterable[float], digits: int = 3) -> str:
-    """The least and the greatest of some values."""
-    found = [*values]
-    low, high = (f"{end:.{digits}f}" for end in (min(found), max(found)))
-    return low if low == high else f"{low} to {high}"
-
-
-# Checks
-
-YES, NO, OPEN = "yes", "no", "–"
-
-HALF = 0.0005 + 1e-9
-"""How far a number of three printed digits may be from the one that was rounded."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """What is claimed, what follows from printed numbers or is measured, and whether they agree."""
-
-    claim: str
-    where: str
-    found: str
-    agree: str
-    """`yes`, `no`, a dash where nothing is claimed that could be wrong, or in which part."""
-
-
-def check_table(results: Results) -> Table:
-    """The paper's statements against its own numbers, exact results and measurements."""
-    made = [*printed_checks(), *measured_checks(results)]
-    return Table(
-        name="beside-checks",
-        title="What the printed numbers say of each other, and what is measured",
-        caption="Arithmetic on printed numbers allows for their rounding. Nothing is said about "
-        f"causes. {_scale(results)}",
-        columns=tuple(map(Column, ("claimed or printed", "where", "follows or measured", "agree"))),
-        rows=tuple(Row((one.claim, one.where, one.found, one.agree)) for one in made),
-    )
-
-
-def entries() -> list[dict[str, Any]]:
-    """Each of the paper's agents on each side: what it prints of it, by short names."""
-    main, continuous, longer = (
-        published()[name] for name in ("main", "continuous", "holdout-length")
-    )
-    return [
-        {
-            "agent": agent,
-            "side": side,
-            "success": main.mean(agent, f"{side}.success"),
-            "distance": continuous.mean(agent, f"{side}.final_distance"),
-            "auc": continuous.mean(agent, f"{side}.auc_distance"),
-            "soft": continuous.mean(agent, f"{side}.soft_0_1"),
-            "longer": longer.mean(agent, f"64.{side}.success"),
-            "raw": longer.mean(agent, f"32.{side}.final_distance"),
-        }
-        for agent in main.rows
-        for side in SUBSETS
-    ]
-
-
-def greatest_distance(
-    success: float, soft: float, tolerance: float = score.TOLERANCES[-1]
-) -> float:
-    """The greatest mean final distance that success and soft success leave room for."""
-    return tolerance * (soft - success) + (1 - soft)
-
-
-def is_multiple(value: float, factor: float, of: float, offset: float = 0.0) -> bool:
-    """Whether a number of three printed digits may be `offset + factor · of`, `of` printed too."""
-    return abs(value - offset - factor * of) <= HALF * (1 + abs(factor))
-
-
-def _count(found: Iterable[bool]) -> str:
-    found = [*found]
-    return f"{sum(found)} of {len(found)}"
-
-
-def printed_checks() -> list[Check]:
-    """What follows from the paper's numbers alone."""
-    every = entries()
-    seen, held_out = ([one for one in every if one["side"] == side] for side in SUBSETS)
-    tables = published()
-    failing = [one["distance"] / (1 - one["success"]) for one in every]
-    room = [
-        (one["distance"] - greatest_distance(one["success"], one["soft"]), one) for one in every
-    ]
-    _, most = max(room, key=lambda pair: pair[0])
-    fixed = tables["fixed-rules"]
-    unsolved = [
-        fixed.mean(row, "final_distance") for row in fixed.rows if fixed.mean(row, "success") == 0
-    ]
-    losses = {
-        name: [1 - one["longer"] / one["success"] for one in side]
-        for name, side in (("ID", seen), ("OOD", held_out))
-    }
-    told_loss = statements()["loss at H = 64"]["value"]
-    within = {
-        name: told_loss[0] <= np.mean(values) <= told_loss[1] for name, values in losses.items()
-    }
-    drops = [round(a["success"] - b["success"], 3) for a, b in zip(seen, held_out, strict=True)] + [
-        round(a["longer"] - b["longer"], 3) for a, b in zip(seen, held_out, strict=True)
-    ]
-    told_drop = statements()["drop over methods and horizons"]["value"]
-    is_drop = [
-        abs(tables["main"].mean(a["agent"], "drop") - a["success"] + b["success"]) <= 3 * HALF
-        for a, b in zip(seen, held_out, strict=True)
-    ]
-    returns = [tables["main"].mean(one["agent"], "ood.return") for one in held_out]
-    equal = [abs(r - one["success"]) <= 0.0055 for r, one in zip(returns, held_out, strict=True)]
-    types = tables["mpc-by-type"]
-    counts = {kind: types.mean(kind, "episodes") for kind in rules.TYPES}
-    pooled = {
-        key: sum(types.mean(kind, key) * n for kind, n in counts.items()) / sum(counts.values())
-        for key in ("success", "return")
-    }
-    episodes = int(types.mean("all", "episodes"))
-    solved = round(types.mean("all", "success") * episodes)
-    likely = binomtest(solved, episodes).proportion_ci(stats.CONFIDENCE)
-    planner = tables["bounds"].mean("true-dynamics MPC", "success")
-    small, cells = (
-        statements()[name]["value"] for name in ("small distances", "small distances in cells")
-    )
-    length = tables["protocol"].mean("cells", "value")
-    return [
-        Check(
-            "Final distance is near 1 − success, since failures end near the greatest distance",
-            "app:clarifications",
-            f"Printed final distance is 1 − success in "
-            f"{_count(is_multiple(one['distance'], -1, one['success'], 1) for one in every)} "
-            f"entries: failing episodes end at a mean distance of {_range(failing)}. Printed "
-            "success and soft success leave room for at most "
-            f"{greatest_distance(most['success'], most['soft']):.3f} where {most['distance']:.3f} "
-            f"is printed ({most['agent']}, {most['side'].upper()}); more than there is room for is "
-            f"printed in {_count(over > 2 * HALF for over, _ in room)} entries",
-            NO if any(over > 2 * HALF for over, _ in room) else YES,
-        ),
-        Check(
-            f"Agents that never solve a fixed rule end at {_range(unsolved, 2)} from the goal",
-            "tab:rebuttal_exp1",
-            f"In tab:continuous_metrics failing episodes end at {_range(failing)}",
-            YES if max(unsolved) >= min(failing) else NO,
-        ),
-        Check(
-            "AUC distance is the average over the trajectory",
-            "app:repro, tab:continuous_metrics",
-            "It is 1 − 0.9 · success in "
-            f"{_count(is_multiple(one['auc'], -0.9, one['success'], 1) for one in every)} entries",
-            OPEN,
-        ),
-        Check(
-            "Soft success@0.1 counts final distances up to 0.1",
-            "app:repro, tab:continuous_metrics",
-            "It is 1.8 · success in "
-            f"{_count(is_multiple(one['soft'], 1.8, one['success']) for one in seen)} ID entries "
-            "and 1.5 · success in "
-            f"{_count(is_multiple(one['soft'], 1.5, one['success']) for one in held_out)} OOD ones",
-            OPEN,
-        ),
-        Check(
-            statements()["loss at H = 64"]["says"],
-            "sec:holdout_length, tab:holdout_length",
-            "Loss in the table: "
-            + ", ".join(f"{name} {_range(values, 2)}" for name, values in losses.items())
-            + "; success at H = 64 is 0.95 times that at 32 in "
-            f"{_count(is_multiple(one['longer'], 0.95, one['success']) for one in seen)} ID "
-            "entries and 0.85 times in "
-            f"{_count(is_multiple(one['longer'], 0.85, one['success']) for one in held_out)} OOD "
-            "ones",
-            _partly(within),
-        ),
-        Check(
-            "Distances of the holdout-length table are raw Hamming distances",
-            "tab:holdout_length",
-            "At H = 32 they are the normalised ones of tab:continuous_metrics in "
-            f"{_count(one['raw'] == one['distance'] for one in every)} entries",
-            NO if any(one["raw"] == one["distance"] for one in every) else YES,
-        ),
-        Check(
-            statements()["drop over methods and horizons"]["says"],
-            "sec:discussion",
-            f"ID − OOD in tab:holdout_length: {_range(drops)}",
-            YES
-            if told_drop[0] - 2 * HALF <= min(drops) <= max(drops) <= told_drop[1] + 2 * HALF
-            else NO,
-        ),
-        Check(
-            "The drop is ID − OOD success",
-            "tab:extended_main",
-            f"It is, to the printed digits, for {_count(is_drop)} agents",
-            YES if all(is_drop) else NO,
-        ),
-        Check(
-            f"Mean OOD return of agents is {_range(returns, 2)}; return is the undiscounted sum of "
-            "a shaped negative distance and an optional bonus",
-            "tab:extended_main, app:repro",
-            f"Return equals success to the printed digits for {_count(equal)} agents; in "
-            f"tab:mpc_by_type a planner with success {types.mean('all', 'success')} has a mean "
-            f"return of {types.mean('all', 'return')}",
-            NO if all(equal) and types.mean("all", "return") < 0 else YES,
-        ),
-        Check(
-            f"The planner by type: {types.mean('all', 'success')} and "
-            f"{types.mean('all', 'return')} over all rules",
-            "tab:mpc_by_type",
-            f"Its rows pool to {pooled['success']:.3f} and {pooled['return']:.2f}",
-            YES
-            if abs(pooled["success"] - types.mean("all", "success")) < 0.002
-            and abs(pooled["return"] - types.mean("all", "return")) < 0.01
-            else NO,
-        ),
-        Check(
-            f"The planner solves {types.mean('all', 'success')} by type and {planner} overall",
-            "tab:mpc_by_type, tab:oracle_bounds",
-            f"{solved} of {episodes} episodes: an exact 95% interval of "
-            f"[{likely.low:.3f}, {likely.high:.3f}]",
-            YES if likely.low <= planner <= likely.high else NO,
-        ),
-        Check(
-            f"Normalised distances of {_range(small, 2)} are {_range(cells, 2)} cells",
-            "app:clarifications",
-            f"Times {length:g} cells: {_range((length * d for d in small), 2)}",
-            YES
-            if all(abs(length * d - c) < 0.005 for d, c in zip(small, cells, strict=True))
-            else NO,
-        ),
-    ]
-
-
-def _partly(parts: Mapping[str, Any]) -> str:
-    """Yes, no, or where."""
-    if all(parts.values()):
-        return YES
-    agreeing = [name for name, agrees in parts.items() if agrees]
-    return f"{', '.join(agreeing)} only" if agreeing else NO
-
-
-def _is_of_their_size(exam: Exam) -> bool:
-    """Whether tapes and episodes are as long as the paper's."""
-    settings = published()["protocol"]
-    theirs = (settings.mean(name, "value") for name in ("cells", "training horizon"))
-    return (exam.task.length, exam.task.horizon) == tuple(theirs)
-
-
-def measured_checks(results: Results) -> list[Check]:
-    """What is claimed against what is proved or measured here."""
-    exam, main = results.scale.exam(), published()["main"]
-    reach = _small_reach()
-    every_tape = [rule for rule, found in reach.items() if found.solvable == 1]
-    no_tape = sum(found.max_steps == 0 for found in reach.values())
-    share = float(np.mean([found.solvable_excluding_goal for found in reach.values()]))
-    fixed = published()["fixed-rules"]
-    types = {int(row.rsplit(" ", 1)[1]): kind["type"] for row, kind in fixed.rows.items()}
-    same = [rules.table()[rule].type == kind for rule, kind in types.items()]
-    oracle = published()["small-scale"]
-    chaotic = [rule for rule in RULES if types[rule] == "chaotic"]
-    planners = _planners(results, exam)
-    told = published()["bounds"].mean("true-dynamics MPC", "success")
-    reached = {name: one.reached(one.rows("all")) for name, one in planners.items()}
-    near = {
-        name.removeprefix(f"{OURS}, "): one.low <= told <= one.high for name, one in reached.items()
-    }
-    mix = {kind: int(published()["split"].mean("held-out rules", kind)) for kind in rules.TYPES}
-    ours = rules.count_types(splits.load("fps30").test)
-    lines = known_lines(exam, results.root) or score.lines(exam)
-    sides = [side for side in SUBSETS if len(exam.rows(side))]
-    trivial = "; ".join(
-        f"{name} "
-        + ", ".join(
-            f"{side.upper()} {lines[name]['success'][exam.rows(side)].mean():.3f}" for side in sides
-        )
-        for name in ("random", "flip-ones")
-        if name in lines
-    )
-    learned = ", ".join(
-        f"{side.upper()} {_range(main.mean(agent, f'{side}.success') for agent in main.rows)}"
-        for side in SUBSETS
-    )
-    checks = [
-        Check(
-            statements()["feasibility"]["says"],
-            statements()["feasibility"]["where"],
-            f"Exhaustive search: {len(every_tape)} of {len(reach)} rules are solvable from every "
-            f"tape, {no_tape} from none but the goal; mean share of tapes {share:.4f}",
-            YES if len(every_tape) == len(reach) else NO,
-        ),
-        Check(
-            f"The rules {', '.join(map(str, RULES))} are feasible at L = H = {SMALL}",
-            "app:fixed_z_details",
-            f"{_count(rule in every_tape for rule in RULES)} are solvable from every tape",
-            YES if set(RULES) <= set(every_tape) else NO,
-        ),
-        Check(
-            "Chaotic rules: the planner reaches "
-            + ", ".join(f"{oracle.mean(f'oracle, rule {r}', 'success')} ({r})" for r in chaotic)
-            + f" at L = H = {SMALL}",
-            "tab:rebuttal_exp2",
-            "Exhaustive search: "
-            + ", ".join(
-                f"rule {rule} from {reach[rule].solvable:.0%} of tapes in at most "
-                f"{reach[rule].max_steps} steps"
-                for rule in chaotic
-            ),
-            OPEN,
-        ),
-        Check(
-            f"A planner with {PLAN} flips and {CANDIDATES} candidates reaches {told}; its "
-            "objective is not named",
-            "sec:upper_bounds",
-            ", ".join(f"{name.removeprefix(f'{OURS}, ')} {one}" for name, one in reached.items()),
-            _partly(near) if _is_of_their_size(exam) else OPEN,
-        ),
-        Check(
-            "Held-out rules by farthest points: "
-            + ", ".join(f"{count} {kind}" for kind, count in mix.items()),
-            "sec:setup, tab:mpc_by_type",
-            "fps30, by the recipe as read here: "
-            + ", ".join(f"{count} {kind}" for kind, count in ours.items()),
-            YES if mix == ours else NO,
-        ),
-        Check(
-            "Types of the six rules: " + ", ".join(f"{r} {kind}" for r, kind in types.items()),
-            "tab:rebuttal_exp1",
-            f"{_count(same)} are of that type here",
-            YES if all(same) else NO,
-        ),
-        Check(
-            f"Learned agents reach {learned}",
-            "tab:extended_main",
-            f"Policies that learn nothing: {trivial}",
-            OPEN,
-        ),
-    ]
-    return [*checks, _filter_check(results)]
-
-
-def _filter_check(results: Results) -> Check:
-    """The drop of the filter with either candidate set, with and without pay for information."""
-    exam = results.scale.exam()
-    drops = []
-    for candidates in CANDIDATE_SETS:
-        for beta in (BETA, 0.0):
-            found = drop(exam, watch(results, exam, candidates, beta).success)
-            drops.append(f"candidates {candidates}, β = {beta:g}: {found or OPEN}")
-    return Check(
-        "Inferring the rule improves control and does not remove the drop from ID to OOD, "
-        f"{published()['bayes-filter'].mean('bayes', 'drop')}",
-        published()["bayes-filter"].where.split(",")[0],
-        f"Drop with {'; '.join(drops)}",
-        OPEN,
-    )
 
 
 EXPERIMENTS = (

@@ -34,6 +34,9 @@ SURE = 0.99
 SHORT = 8
 """Cells on which the rule takes some steps to be found out; with 32 one usually is enough."""
 
+SMALL = LENGTHS[0]
+"""Cells, and as many steps, of the paper's smaller regime."""
+
 OVER_RULES = "95% intervals are about which rules and start tapes were asked."
 
 
@@ -55,11 +58,14 @@ class Played:
         """Of some rules, if there are any."""
         return float(self.means[metric][at].mean()) if len(at) else None
 
-    def reached(self, at: np.ndarray) -> Cell:
+    def reached(self, at: np.ndarray) -> Interval | None:
         """Success on some rules with its interval; None if there are none."""
         if not len(at):
             return None
-        return stats.rule_tape_bootstrap(self.success[at], seeding.generator(0, "played"))
+        found = self.success[at]
+        if np.ptp(found) == 0:
+            return Interval(*[float(found.flat[0])] * 3)
+        return stats.rule_tape_bootstrap(found, seeding.generator(0, "played"))
 
 
 def planned(results: Results, exam: Exam, objective: str) -> Played:
@@ -82,6 +88,11 @@ def planned(results: Results, exam: Exam, objective: str) -> Played:
     return Played(exam, means, np.array(found["success"]))
 
 
+def planners(results: Results, exam: Exam) -> dict[str, Played]:
+    """The same under each objective, by the names that the tables have for them."""
+    return {f"mpc-{objective}": planned(results, exam, objective) for objective in OBJECTIVES}
+
+
 # Bounds
 
 
@@ -96,12 +107,11 @@ def show_bounds(results: Results) -> Exhibit:
         if rows
         else ""
     )
-    for objective in OBJECTIVES:
-        found = planned(results, exam, objective)
+    for name, found in planners(results, exam).items():
         everything = found.rows("all")
-        cells = [found.reached(found.rows(side)) for side in sides]
-        cells += [found.mean(name, everything) for name in ("final_distance", "auc_distance")]
-        rows.append(Row((f"mpc-{objective}", *cells), REFERENCE))
+        cells: list[Cell] = [found.reached(found.rows(side)) for side in sides]
+        cells += [found.mean(key, everything) for key in ("final_distance", "auc_distance")]
+        rows.append(Row((name, *cells), REFERENCE))
     possible = exam.ceilings(exam.optimal_steps())
     ceilings = [possible if side == "all" else possible[exam.rows(side)] for side in sides]
     means = [float(of_side.mean()) for of_side in ceilings]
@@ -190,10 +200,9 @@ def show_types(results: Results) -> Exhibit:
     possible = exam.ceilings(exam.optimal_steps())
     sides = [side for side in SUBSETS if len(exam.rows(side))]
     rows = []
-    for objective in OBJECTIVES:
-        found = planned(results, exam, objective)
+    for name, found in planners(results, exam).items():
         for kind in (*rules.TYPES, "all"):
-            cells: list[Cell] = [f"mpc-{objective}", kind]
+            cells: list[Cell] = [name, kind]
             for side in sides:
                 at = exam.rows(side)
                 at = at if kind == "all" else at[exam.types[at] == kind]

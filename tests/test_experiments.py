@@ -92,7 +92,10 @@ def test_what_cannot_be_is_one_clear_line(capsys, argv, complaint):
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", EVERY)
-def test_every_experiment_from_nothing_to_tables_and_figures(capsys, tmp_path, tiny, name):
+def test_every_experiment_from_nothing_to_tables_and_figures(
+    capsys, tmp_path, monkeypatch, tiny, name
+):
+    monkeypatch.setattr(worlds, "IMAGINED", (5, 10))  # each is a program that compiles for a minute
     command = ["reproduce", name, "--track", "tiny", "--seeds", "1", "--rules", "30,90"]
     command += ["--results", str(tmp_path), "--json"]
     code, out, _ = tape(capsys, *command)

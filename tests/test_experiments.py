@@ -8,22 +8,27 @@ import numpy as np
 import pytest
 
 from tapebench import agents, experiments, protocol
-from tapebench.experiments import Exhibit, Scale, worlds
+from tapebench.exam import SUBSETS
+from tapebench.experiments import Exhibit, Results, Scale, references, worlds
+from tapebench.references import oracle
 from test_cli import tape
 
 SMOKE, LITE = protocol.get_track("smoke"), protocol.get_track("lite")
 TINY = replace(SMOKE, name="tiny", steps=2_000, evaluate_every=1_000, episodes=2, last=1)
 EVERY = experiments.every()
+TRAINED = [name for name, one in EVERY.items() if one.settings is not experiments.untrained]
 
 
 @pytest.fixture
 def tiny(monkeypatch):
-    """A track that is over soon."""
+    """A track that is over soon, and a sweep of planners that is."""
     known = protocol.tracks()
+    monkeypatch.setattr(oracle, "SWEEP_PLANS", (1, 8))
+    monkeypatch.setattr(oracle, "SWEEP_CANDIDATES", (32, 512))
     monkeypatch.setattr(protocol, "tracks", lambda: {**known, "tiny": TINY})
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", TRAINED)
 def test_the_runs_of_an_experiment_are_distinct_and_can_be_made(name):
     scale = Scale(LITE)
     settings = EVERY[name].settings(scale)
@@ -46,7 +51,7 @@ def test_the_usual_imagination_is_among_those_compared():
     assert worlds.usual_imagination() in worlds.IMAGINED
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", TRAINED)
 def test_nothing_is_shown_of_nothing(capsys, tmp_path, name):
     code, out, err = tape(capsys, "reproduce", name, "--show", "--results", str(tmp_path / "no"))
     assert (code, out) == (2, "")
@@ -58,9 +63,9 @@ def test_experiments_are_listed_with_their_state(capsys, tmp_path):
     listed = {row["name"]: row for row in json.loads(out)["experiments"]}
     assert code == 0
     assert set(listed) == set(EVERY)
-    for row in listed.values():
-        assert row["done"] == 0 < row["runs"]
-        assert row["seconds"] > 60
+    for name, row in listed.items():
+        assert row["done"] == 0
+        assert (row["runs"] > 0) == (row["seconds"] > 60) == (name in TRAINED)
         assert row["command"] == f"tape reproduce {row['name']} --track lite"
     code, out, _ = tape(capsys, "reproduce", "--results", str(tmp_path))
     assert code == 0
@@ -108,12 +113,17 @@ def test_every_experiment_from_nothing_to_tables_and_figures(
     for figure in document["figures"]:
         assert (place / f"{figure}.svg").read_text().startswith("<?xml")
         assert (place / f"{figure}.pdf").read_bytes().startswith(b"%PDF")
+    page = (place / "index.html").read_text()
+    assert page.count("<table class=sortable") == len(document["tables"])
+    assert page.count("<figure") == len(document["figures"])
     # Again: nothing is made anew, and the same is shown.
     before = {path: path.read_bytes() for path in place.iterdir()}
+    computed = {path: path.stat().st_mtime_ns for path in tmp_path.glob("computed/*/*")}
     code, out, err = tape(capsys, *command)
     assert json.loads(out) == document
-    assert "runs are done already" in err
+    assert ("runs are done already" in err) == (name in TRAINED)
     assert {path: path.read_bytes() for path in place.iterdir()} == before
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("computed/*/*")} == computed
 
 
 def test_figures_of_forecasts_are_means_over_rules_and_seeds():
@@ -137,3 +147,70 @@ def test_an_exhibit_is_saved_whole(tmp_path):
     picture = worlds._depth_picture(found)
     Exhibit(pictures=(picture,)).save(tmp_path / "new")
     assert {path.suffix for path in (tmp_path / "new").iterdir()} == {".svg", ".pdf"}
+
+
+def untrained_results(root, **given):
+    return Results(Scale(TINY, **given), root, {})
+
+
+def test_a_scale_asks_about_its_own_rules_else_about_those_of_the_track():
+    assert Scale(LITE).exam().hash == LITE.exam().hash
+    assert Scale(LITE, rules=(30, 204)).exam().rules.tolist() == [30, 204]
+    elsewhere = Scale(LITE, split="matched30").exam()
+    assert (elsewhere.split, len(elsewhere.rules)) == ("matched30", len(LITE.rules))
+    assert elsewhere.hash == LITE.spec("ppo", split="matched30").exam.hash
+
+
+def test_what_is_computed_is_kept_for_each_exam_and_name(tmp_path):
+    results, calls = untrained_results(tmp_path, rules=(30, 204)), []
+
+    def compute():
+        calls.append(1)
+        return {"calls": len(calls)}
+
+    exam, other = results.scale.exam(), results.scale.exam(length=9, horizon=9)
+    found = [results.kept(*of, compute)["calls"] for of in [(exam, "a"), (exam, "b"), (other, "a")]]
+    assert found == [1, 2, 3]
+    assert results.kept(exam, "a", compute) == {"calls": 1}
+    assert len(calls) == 3
+
+
+def test_counts_of_solvable_rules_are_those_of_the_exhaustive_search():
+    table = references.feasibility(Scale(protocol.get_track("full")).exam())
+    found = {row.cells[0]: row.cells[1:] for row in table.rows}
+    rules, ceiling, seen, held_out, every_tape, _, no_tape = found["L = H = 16"]
+    assert (rules, every_tape, no_tape) == (256, 138, 45)
+    assert ceiling == pytest.approx(0.5533, abs=5e-5)
+    assert ceiling == pytest.approx((226 * seen + 30 * held_out) / 256)
+    few = references.feasibility(Scale(LITE, rules=(204, 90)).exam()).rows
+    assert [row.cells[1] for row in few] == [2] * len(references.LENGTHS)
+    assert [row.cells[5] for row in few] == [1] * len(references.LENGTHS)
+
+
+def test_the_planner_stays_below_the_ceiling_on_every_side(tmp_path):
+    results = untrained_results(tmp_path, rules=(4, 30, 90, 204))
+    bounds, _ = references.show_bounds(results).tables
+    *planned, (_, *ceilings, _, _) = (row.cells for row in bounds.rows)
+    assert [cells[0] for cells in planned] == ["mpc-final", "mpc-sum", "mpc-min"]
+    exam = results.scale.exam()
+    for _, *reached, _, _ in planned:
+        assert all(0 < cell.mean <= most for cell, most in zip(reached, ceilings, strict=True))
+    by_type = references.show_types(results).tables[0]
+    asked = [column.name for column in by_type.columns]
+    for cells in (row.cells for row in by_type.rows if row.cells[1] == "all"):
+        whole = next(row for row in planned if row[0] == cells[0])
+        for number, side in enumerate(SUBSETS, 1):
+            assert cells[asked.index(f"{side.upper()} success")].mean == whole[number].mean
+            assert cells[asked.index(f"{side.upper()} rules")] == len(exam.rows(side))
+
+
+def test_a_filter_without_the_true_rule_never_finds_it(tmp_path):
+    results = untrained_results(tmp_path, rules=(4, 30, 90, 204))
+    exam = results.scale.exam()
+    for candidates in references.CANDIDATE_SETS:
+        found = references.watch(results, exam, candidates, references.BETA)
+        at = exam.rows("ood")
+        assert found.mass.shape == (4, exam.task.horizon + 1)
+        assert (found.identified(at) > 0) == (candidates == "all")
+        assert (found.wait(at) is None) == (candidates == "train")
+        assert found.identified(exam.rows("id")) > 0.5

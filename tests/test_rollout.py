@@ -1,8 +1,12 @@
+from dataclasses import replace
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tapebench import dynamics, exact, policy, rollout, seeding
+from tapebench import agents, dynamics, exact, policy, rollout, seeding
+from tapebench import env as envs
 from tapebench.task import make_task
 
 
@@ -249,3 +253,84 @@ def test_parts_of_an_exam_join_into_the_whole():
     joined = rollout.join(parts)
     for name in ("rules", "cells", "wrong"):
         np.testing.assert_array_equal(getattr(joined, name), getattr(whole, name))
+
+
+def count_up(name, start):
+    """Flips the cell after the one that was flipped last, whoever did it; begins at `start`."""
+    return policy.Policy(
+        name,
+        lambda rule, num: jnp.full(num, start - 1),
+        _after_the_last,
+        sees_rule=False,
+        note=lambda memory, cell: cell,
+    )
+
+
+def _after_the_last(memory, obs, key):
+    cell = (memory + 1) % 8
+    return cell, cell
+
+
+def stay(cell):
+    """Flips always the same cell."""
+    return policy.Policy(
+        f"stay-{cell}",
+        lambda rule, num: jnp.full(num, cell),
+        lambda memory, obs, key: (memory, memory),
+        sees_rule=False,
+        note=lambda memory, cell: memory,
+    )
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3, 8])
+def test_a_guide_makes_the_first_flips_of_every_episode_and_the_policy_remembers_them(steps):
+    task = make_task(length=8, horizon=8, rules=[204])
+    led = policy.guided(count_up("up", 1), stay(5), steps, task)
+    found = rollout.rollout(led, task, episodes=10, trials=2).cells[0]
+    own = [(1 if steps == 0 else 6) + n for n in range(8 - steps)]
+    expected = np.array([5] * steps + own) % 8
+    # In the second trial the policy goes on from the first; the guide begins anew.
+    for cells in found[:10]:
+        assert (cells[cells >= 0] == expected[: (cells >= 0).sum()]).all()
+    for cells in found[10:]:
+        taken = cells[cells >= 0]
+        assert (taken[:steps] == 5).all()
+        assert (np.diff(taken[steps:]) % 8 == 1).all()
+
+
+def test_guided_policies_share_their_program_and_say_whether_one_sees_the_rule():
+    task = make_task(length=8, horizon=8)
+    own, guide = count_up("up", 1), policy.random(task)
+    few, many = (policy.guided(own, guide, steps, task) for steps in (1, 4))
+    assert few.act is not own.act
+    assert policy.guided(own, guide, 2, task).act is few.act is many.act
+    assert not few.sees_rule
+    telling = replace(guide, sees_rule=True)
+    assert policy.guided(own, telling, 1, task).sees_rule
+
+
+def test_who_cannot_be_told_of_others_flips_is_not_guided():
+    task = make_task(length=8, horizon=8)
+    with pytest.raises(ValueError, match="greedy cannot be told of flips that are not its own"):
+        policy.guided(policy.greedy(task), policy.random(task), 1, task)
+    with pytest.raises(ValueError, match="from 0 to 8 flips, not 9"):
+        policy.guided(policy.random(task), policy.random(task), 9, task)
+
+
+@pytest.mark.parametrize("name", ["pearl", "rppo"])
+def test_agents_with_a_context_remember_the_flips_that_they_are_told_of(name):
+    env, params = envs.make(length=8, horizon=8)
+    agent = agents.make(name, env, params)
+    learnt = agent.policy(agent.init(jax.random.key(0)))
+    before, after = jnp.zeros((4, 9)), jnp.zeros((4, 9)).at[:, 2].set(1).at[:, 8].set(1 / 8)
+    memory, chosen = learnt.act(learnt.init(None, 4), before, jax.random.key(1))
+
+    def next_memory(memory):
+        return jax.tree.leaves(learnt.act(memory, after, jax.random.key(2))[0])
+
+    own, told, other = (
+        next_memory(one)
+        for one in (memory, learnt.note(memory, chosen), learnt.note(memory, (chosen + 1) % 8))
+    )
+    assert all(map(np.array_equal, own, told))
+    assert not all(map(np.array_equal, own, other))

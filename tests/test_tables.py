@@ -132,3 +132,15 @@ def test_a_ragged_row_and_a_bad_name_are_refused():
         Table("../x", "", "", COLUMNS, ())
     with pytest.raises(ValueError, match="high, low or empty"):
         Column("x", better="more")
+
+
+def test_columns_of_sentences_are_broken_into_lines_and_others_are_not():
+    sentence = "failing episodes end at a mean distance that is printed"
+    table = Table(
+        "t", "T", "c", (Column("a"), Column("b"), Column("c")), (Row((sentence, "x", 1)),)
+    )
+    assert r"\begin{tabular}{p{0.3\linewidth}lr}" in table.latex()
+    assert (
+        f'<th scope=row class="text prose">{sentence}</th><td class="text">x</td><td'
+        in table.html()
+    )

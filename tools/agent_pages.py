@@ -158,7 +158,7 @@ def results(agent: str) -> Iterable[str]:
     """Our figures beside the paper's, then fixed rules."""
     ours = [row for row in figures() if row["agent"] == agent]
     shipped = resources.files("tapebench").joinpath("data/paper.json").read_text()
-    paper = json.loads(shipped)["main"].get(agent)
+    paper = json.loads(shipped)["tables"]["main"]["rows"].get(agent)
     yield f"`tape train {agent} --seeds 5`, on `fps30` at L = H = 32 unless said otherwise."
     across: dict[Any, list[Any]] = defaultdict(list)
     fixed: dict[Any, list[Any]] = defaultdict(list)
@@ -181,7 +181,8 @@ def results(agent: str) -> Iterable[str]:
         for (options, split, steps), pairs in sorted(across.items())
     ]
     if paper:
-        lines.append(("the paper", "its own", "200,000", 20, *map(printed, paper.values())))
+        success = (printed(paper[f"{side}.success"]) for side in ("id", "ood"))
+        lines.append(("the paper", "its own", "200,000", paper["seeds"], *success))
     header = ("options", "split", "steps", "seeds", "ID success", "OOD success")
     yield table(header, lines) if lines else "No figures yet."
     if fixed:
@@ -204,9 +205,10 @@ def interval(values: Iterable[float]) -> str:
     return f"{found.mean():.3f} [{around.low:.3f}, {around.high:.3f}]"
 
 
-def printed(value: dict[str, float]) -> str:
-    """A figure of the paper."""
-    return f"{value['mean']:.3f} [{value['low']:.3f}, {value['high']:.3f}]"
+def printed(value: list[float]) -> str:
+    """A figure of the paper with its interval."""
+    mean, low, high = value
+    return f"{mean:.3f} [{low:.3f}, {high:.3f}]"
 
 
 def table(header: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:

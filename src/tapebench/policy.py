@@ -35,6 +35,9 @@ class Policy:
     sees_rule: bool = True
     belief: Callable[[Any], Any] | None = None
     """Optional: the posterior over rules `[B, 256]` that a memory holds, to be measured."""
+    note: Callable[[Any, Any], Any] | None = None
+    """Optional: the memory that `act` just gave, had it chosen these cells `[B]`. With it a policy
+    can be told of flips that are not its own; like `act` it must stay the same function."""
 
     def __post_init__(self) -> None:
         if self.backend not in ("jax", "numpy"):
@@ -50,10 +53,54 @@ def blind(policy: Policy) -> Policy:
     return replace(policy, init=init, sees_rule=False)
 
 
+def guided(policy: Policy, guide: Policy, steps: int, task: Task) -> Policy:
+    """`policy`, with the first `steps` flips of every episode made by `guide`.
+
+    Both see every tape, and both remember the flips that were made instead of those that they
+    would have made: from then on `policy` acts on the context that the guide has brought about.
+    How many steps is a part of the memory, so other numbers compile nothing.
+    """
+    for one in (policy, guide):
+        if one.note is None or one.backend != "jax":
+            raise ValueError(f"{one.name} cannot be told of flips that are not its own")
+    if not 0 <= steps <= task.horizon:
+        raise ValueError(f"a guide makes from 0 to {task.horizon} flips, not {steps}")
+
+    def init(rule: Any, num: int) -> Any:
+        until = np.float32((steps - 0.5) / task.horizon)
+        return policy.init(rule, num), guide.init(rule, num), until
+
+    return Policy(
+        name=f"{policy.name} after {steps} flips by {guide.name}",
+        init=init,
+        act=_guided_actor(policy.act, policy.note, guide.act, guide.note, task.length),
+        sees_rule=policy.sees_rule or guide.sees_rule,
+    )
+
+
+@cache
+def _guided_actor(act: Any, note: Any, guide_act: Any, guide_note: Any, length: int) -> Any:
+    """The one `act` of these two together, so that the evaluator compiles it once."""
+
+    def act_both(memory: Any, obs: Any, key: Any) -> tuple[Any, Any]:
+        import jax
+        import jax.numpy as jnp
+
+        own, other, until = memory
+        own_key, other_key = jax.random.split(key)
+        own, chosen = act(own, obs, own_key)
+        other, advised = guide_act(other, obs, other_key)
+        cell = jnp.where(obs[:, length] < until, advised, chosen)
+        return (note(own, cell), guide_note(other, cell), until), cell
+
+    return act_both
+
+
 @cache
 def random(task: Task) -> Policy:
     """A uniformly random cell."""
-    return blind(Policy("random", _no_memory, partial(_act_random, task.length)))
+    act = partial(_act_random, task.length)
+    return blind(Policy("random", _no_memory, act, note=_no_note))
 
 
 @cache
@@ -92,6 +139,10 @@ def make(name: str, task: Task, known: Sequence[str] = tuple(NAMED)) -> Policy:
 
 def _no_memory(rule: Any, num: int) -> tuple[()]:
     return ()
+
+
+def _no_note(memory: Any, cell: Any) -> Any:
+    return memory
 
 
 def _act_random(length: int, memory: Any, obs: Any, key: Any) -> tuple[Any, Any]:

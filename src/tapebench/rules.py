@@ -93,11 +93,17 @@ def wolfram_class(rule: int) -> int:
     return 2
 
 
+STABLE_BELOW = {"activity": 0.06, "entropy": 0.25}
+CHAOTIC_ABOVE = {"activity": 0.22, "entropy": 0.55}
+"""The paper's thresholds of operational types: both have to hold."""
+
+
 def classify(entropy: int, activity: int) -> str:
     """The operational type by the paper's thresholds, from features in millionths."""
-    if activity < 0.06 * FEATURE_UNIT and entropy < 0.25 * FEATURE_UNIT:
+    found = {"activity": activity / FEATURE_UNIT, "entropy": entropy / FEATURE_UNIT}
+    if all(found[name] < limit for name, limit in STABLE_BELOW.items()):
         return "stable"
-    if activity > 0.22 * FEATURE_UNIT and entropy > 0.55 * FEATURE_UNIT:
+    if all(found[name] > limit for name, limit in CHAOTIC_ABOVE.items()):
         return "chaotic"
     return "periodic"
 

@@ -277,6 +277,8 @@ class Algorithm:
     """Learner and number of episodes -> the memory of its policy."""
     act: Callable[[Any, Array, Array], tuple[Any, Array]]
     """The `act` of its policy."""
+    note: Callable[[Any, Array], Any] | None = None
+    """The `note` of its policy, where it remembers its actions."""
 
 
 @jax.tree_util.register_dataclass
@@ -298,7 +300,9 @@ def build(config: Config, env: envs.TapeEnv, params: envs.EnvParams, algorithm: 
     """The agent that runs `algorithm` in the loop below."""
 
     def policy(state: State) -> Policy:
-        return snapshot(algorithm.name, state.learner, algorithm.begin, algorithm.act)
+        return snapshot(
+            algorithm.name, state.learner, algorithm.begin, algorithm.act, algorithm.note
+        )
 
     return Agent(
         name=algorithm.name,

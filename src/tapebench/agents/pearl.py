@@ -238,9 +238,14 @@ def _algorithm(config: Config, env: envs.TapeEnv, size: int) -> dqn.Algorithm:
         everything = jnp.ones(memory.factors.precision.shape[:2], bool)
         latent = posterior(memory.factors, everything).mean
         action = memory.model.network(obs, latent).argmax(axis=-1)
-        return memory._replace(obs=obs, action=action), action
+        return note(memory._replace(obs=obs), action), action
 
-    return dqn.Algorithm("pearl", init, values, update, begin, act)
+    return dqn.Algorithm("pearl", init, values, update, begin, act, note)
+
+
+def note(memory: Memory, action: Array) -> Memory:
+    """The memory with what was done at its last observation."""
+    return memory._replace(action=action)
 
 
 def remember(memory: Memory, obs: Array, length: int) -> Memory:

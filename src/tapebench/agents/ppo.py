@@ -351,6 +351,12 @@ def greedy(see: See, note: Note) -> Callable[[Any, Array, Array], tuple[Any, Arr
     return act
 
 
+@cache
+def noted(note: Note) -> Note:
+    """The `note` of the policy whose `act` is made by `greedy` of it."""
+    return lambda memory, action: (memory[0], note(memory[1], action))
+
+
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class State:
@@ -374,7 +380,9 @@ def build(config: Config, env: Env, params: envs.EnvParams, algorithm: Algorithm
         return model, algorithm.begin(num)
 
     def policy(state: State) -> Policy:
-        return snapshot(algorithm.name, state.learner.model, begin, algorithm.act)
+        return snapshot(
+            algorithm.name, state.learner.model, begin, algorithm.act, noted(algorithm.note)
+        )
 
     return Agent(
         name=algorithm.name,

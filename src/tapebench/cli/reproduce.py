@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class Reproduce:
     """List the experiments, or make the missing runs of one and show what it found.
 
-    Tables go to RESULTS/reproduce/NAME as Markdown, LaTeX and CSV, figures as SVG and PDF.
+    Tables go to RESULTS/reproduce/NAME as Markdown, LaTeX and CSV, figures as SVG and PDF, and
+    all of it to index.html there.
     """
 
     name: tyro.conf.Positional[str | None] = None
@@ -105,13 +106,15 @@ class Reproduce:
         for row in rows:
             about = row["about"] + (f" ({row['paper']})" if row["paper"] else "")
             left = f"{duration(row['seconds'])} of one core" if row["seconds"] else ""
-            table.add_row(row["name"], about, f"{row['done']}/{row['runs']}", left)
+            state = f"{row['done']}/{row['runs']}" if row["runs"] else "needs none"
+            table.add_row(row["name"], about, state, left)
         Console().print(table)
         print(f"tape reproduce NAME --track {self.track} makes what is missing and shows it")
 
     def exhibit(self, experiment: Experiment, results: Results) -> None:
         """Print the tables, and write all there is to see."""
-        from tapebench import training
+        from tapebench import store, training
+        from tapebench.report.page import render_exhibit
 
         if results.settings and not results.finished:
             raise ValueError(f"no run of {experiment.name} is done: leave out --show to make them")
@@ -119,6 +122,8 @@ class Reproduce:
         found = experiment.show(results)
         place = self.results / "reproduce" / experiment.name
         found.save(place)
+        page = render_exhibit(experiment.name, experiment.about, found.tables, found.pictures)
+        store.write_text(place / "index.html", page)
         if self.json:
             print(json.dumps(as_document(found, results.missing, place)))
             return
@@ -126,7 +131,7 @@ class Reproduce:
             print_table(table)
         for setting in results.missing:
             print(f"missing: no run of {setting!r} is done")
-        print(f"tables and figures: {place}")
+        print(f"tables and figures: {place / 'index.html'}")
 
 
 def print_table(table: Any) -> None:
@@ -139,8 +144,8 @@ def print_table(table: Any) -> None:
     shown = Table(
         Column(first, no_wrap=True),
         *(Column(name, justify="right") for name in others),
-        title=table.title,
-        caption=table.caption,
+        title=escape(table.title),
+        caption=escape(table.caption),
     )
     kinds = [row.kind for row in table.rows]
     for number, texts in enumerate(table.texts()):

@@ -7,6 +7,7 @@ is a `Scale`: a track, and perhaps fewer seeds or rules.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,6 +51,26 @@ class Scale:
         count = seeds if self.seeds is None else self.seeds
         return [self.track.spec(agent, seed, **given) for seed in range(count)]
 
+    def exam(self, **changes: Any) -> Exam:
+        """What is asked at this scale, by default of every run; `changes` are as for `make_exam`.
+
+        With another split, or without one of its own, it asks about as many rules as the track.
+        """
+        split = changes.get("split") or self.split or self.track.split
+        asked = self.track.rules_of(split) if self.rules is None else self.rules
+        given = {"split": split, "rules": None if asked is None else list(asked)}
+        return self.track.exam(**given | changes)
+
+    @property
+    def about(self) -> str:
+        """What was asked, as a sentence below a table."""
+        exam = self.exam()
+        return (
+            f"Ours: track {self.track.name}, {exam.split}, L = {exam.task.length}, "
+            f"H = {exam.task.horizon}, {len(exam.rules)} rules with {exam.episodes} start tapes "
+            "each."
+        )
+
 
 @dataclass(frozen=True)
 class Exhibit:
@@ -74,7 +95,7 @@ class Experiment:
     name: str
     about: str
     settings: Callable[[Scale], Mapping[str, list[RunSpec]]]
-    """The runs of each setting; none for what needs no training."""
+    """The runs of each setting; none for what needs no training, see `untrained`."""
     show: Callable[[Results], Exhibit]
     """From whatever is finished; of every setting at least one run, or nothing is said of it."""
     paper: str = ""
@@ -117,6 +138,27 @@ class Results:
         group = self.finished.get(setting, [])
         return [store.read_json(self.path(spec) / "summary.json") for spec in group]
 
+    def mark(self, spec: RunSpec) -> str:
+        """A finished run by what it came to: another name if it is made anew."""
+        came_to = (self.path(spec) / "summary.json").read_bytes()
+        return f"{spec.agent}-{spec.seed}-{hashlib.sha256(came_to).hexdigest()[:16]}"
+
+    def of(self, name: str) -> Results:
+        """What there is of another experiment, at the same scale in the same directory."""
+        return results(every()[name], self.scale, self.root)
+
+    def kept(self, exam: Exam, name: str, compute: Callable[[], Any]) -> Any:
+        """A JSON document about an exam: computed once, then read from the results directory.
+
+        `name` has to say all that it depends on beside the exam.
+        """
+        file = self.root / "computed" / exam.hash / f"{name}.json"
+        if not file.is_file():
+            document = compute()
+            file.parent.mkdir(parents=True, exist_ok=True)
+            store.write_json(file, document)
+        return store.read_json(file)
+
     @cached_property
     def exam(self) -> Exam:
         """What all runs were asked, where that is the same."""
@@ -126,7 +168,12 @@ class Results:
         return next(iter(exams.values()))
 
 
-MODULES = ("paper", "ablations", "worlds")
+def untrained(scale: Scale) -> dict[str, list[RunSpec]]:
+    """The settings of an experiment that needs no runs."""
+    return {}
+
+
+MODULES = ("paper", "references", "ablations", "worlds", "beside")
 """Where experiments are defined, in the order in which they are listed."""
 
 

@@ -1,13 +1,21 @@
-"""What agents owe to one thing or another: rules, context, reward, augmentation."""
+"""What agents owe to one thing or another: rules, context and who brings it about, reward,
+augmentation."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from tapebench import seeding, splits, store
+from tapebench import policy, seeding, splits, store
 from tapebench.experiments import Exhibit, Experiment, Results, Scale
+from tapebench.experiments.paper import examined
 from tapebench.experiments.variants import SIDES, Variant, compare, levels, share, success_table
+from tapebench.policy import Policy
+from tapebench.references.belief import bayes_filter
 from tapebench.report.figures import Panel, Picture, Series, lines
+from tapebench.report.tables import CEILING, REFERENCE, Column, Row, Table
+from tapebench.task import Task
 from tapebench.training import RunSpec
 
 COUNTS = (1, 4, 16, 64)
@@ -15,6 +23,21 @@ COUNTS = (1, 4, 16, 64)
 
 CONTEXTS = (1, 2, 4, 8, 16)
 """Transitions that PEARL looks back on."""
+
+FIRST_FLIPS = (1, 2, 4, 8)
+"""Flips at the start of an episode that another makes for the agent."""
+
+
+def informative(task: Task) -> Policy:
+    """Flips the cell that tells most about the rule, of all 256; at random once it is known."""
+    return bayes_filter(task, "all", beta=1.0, goal_weight=0.0, name="informative")
+
+
+GUIDES: dict[str, Callable[[Task], Policy]] = {
+    "random": policy.random,
+    "most informative": informative,
+}
+"""Who makes them."""
 
 AUGMENTATIONS = {
     "none (dqn)": Variant("dqn"),
@@ -92,6 +115,84 @@ def trained_on(results: Results, setting: str) -> list[float]:
     return found
 
 
+# Whose flips make the better context?
+
+
+def informed_settings(scale: Scale) -> dict[str, list[RunSpec]]:
+    """The agents that find the rule out from what they have seen of the episode."""
+    return {agent: Variant(agent).runs(scale, "", 3) for agent in ("pearl", "rppo")}
+
+
+def led(guide: Policy, steps: int, task: Task) -> Callable[[Policy], Policy]:
+    """What makes a policy follow a guide at first."""
+    return lambda own: policy.guided(own, guide, steps, task)
+
+
+def show_informed(results: Results) -> Exhibit:
+    """Success when others make the first flips, against how many they make."""
+    exam, known = results.exam, levels(results)
+    counts = [count for count in FIRST_FLIPS if count < exam.task.horizon]
+    rows, panels = [], []
+    for agent, specs in results.finished.items():
+        alone = [examined(results, spec, exam) for spec in specs]
+        reached = {("its own", count): alone for count in counts}
+        for guide, make in GUIDES.items():
+            other = make(exam.task)
+            for count in counts:
+                reached[guide, count] = [
+                    examined(results, spec, exam, f"{count} {guide}", led(other, count, exam.task))
+                    for spec in specs
+                ]
+        success = {
+            (side, *how): share([run[side]["success"] for run in runs])
+            for how, runs in reached.items()
+            for side in known
+        }
+        listed = [("its own", counts[0]), *((guide, n) for guide in GUIDES for n in counts)]
+        for who, count in listed:
+            shown = None if who == "its own" else count
+            rows.append(Row((agent, who, shown, *(success[side, who, count] for side in known))))
+        for side, beside in known.items():
+            series = [
+                Series(who, tuple(map(float, counts)), tuple(success[side, who, n] for n in counts))
+                for who in ("its own", *GUIDES)
+            ]
+            panels.append(Panel(f"{agent}, {SIDES[side]}", tuple(series), beside))
+    for line in next(iter(known.values())):
+        kind = CEILING if line == "exact ceiling" else REFERENCE
+        rows.append(Row((line, None, None, *(of_side[line] for of_side in known.values())), kind))
+    title = "Success when others make the first flips of an episode"
+    about = (
+        "The agent sees what comes of the flips, knows which they were, and acts from then on in "
+        "what is left of the episode. Most informative: the greatest information gain about the "
+        "rule, for an exact filter with all rules as candidates. The last state of each run counts;"
+    )
+    return Exhibit(
+        tables=(
+            Table(
+                name="informativeness",
+                title=title,
+                caption=f"Strict success. {about} 95% t-intervals over seeds.",
+                columns=(
+                    Column(""),
+                    Column("first flips"),
+                    Column("how many"),
+                    *(Column(f"{side.upper()} success") for side in known),
+                ),
+                rows=tuple(rows),
+            ),
+        ),
+        pictures=(
+            Picture(
+                name="informativeness",
+                title=title,
+                caption=f"{about} bands are 95% t-intervals over seeds.",
+                figure=lines(panels, x="first flips by others", y="strict success"),
+            ),
+        ),
+    )
+
+
 EXPERIMENTS = (
     Experiment(
         name="training-rules",
@@ -108,6 +209,13 @@ EXPERIMENTS = (
             "none (dqn)": Variant("dqn"),
             **{f"{count} transitions": Variant("pearl", {"context": count}) for count in CONTEXTS},
         },
+        paper="an ablation that it names and leaves open",
+    ),
+    Experiment(
+        name="informativeness",
+        about="Is a context from informative flips worth more than one from the agent's own?",
+        settings=informed_settings,
+        show=show_informed,
         paper="an ablation that it names and leaves open",
     ),
     compare(

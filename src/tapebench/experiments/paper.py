@@ -3,8 +3,8 @@ partitions."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,8 @@ import numpy as np
 from tapebench import protocol, score, store, training
 from tapebench.exam import SUBSETS, Exam, make_exam
 from tapebench.experiments import Exhibit, Experiment, Results, Scale
-from tapebench.experiments.variants import Variant, compare, over_seeds, share
+from tapebench.experiments.variants import Variant, compare, over_seeds, share, slug
+from tapebench.policy import Policy
 from tapebench.report import findings
 from tapebench.report.figures import Picture, boxes
 from tapebench.report.results import read
@@ -55,15 +56,25 @@ def show_main(results: Results) -> Exhibit:
 # Longer episodes
 
 
+def longer_exam(results: Results) -> Exam:
+    """What all runs were asked, with the track's other horizon."""
+    track, short = results.scale.track, results.exam
+    return make_exam(
+        length=track.length,
+        horizon=track.holdout_horizon,
+        rules=short.rules.tolist(),
+        split=short.origin,
+        episodes=short.episodes,
+    )
+
+
 def show_horizons(results: Results) -> Exhibit:
     """Success of the same policies at both horizons, also as a share of what the planner reaches.
 
     What the planner reaches is measured anew for each horizon.
     """
     track = results.scale.track
-    short = results.exam
-    world = {"rules": short.rules.tolist(), "split": short.origin, "episodes": short.episodes}
-    long = make_exam(length=track.length, horizon=track.holdout_horizon, **world)
+    short, long = results.exam, longer_exam(results)
     sides = [side for side in SUBSETS if len(short.rows(side))]
     exams = {f"H = {exam.task.horizon}": exam for exam in (short, long)}
     planned = {name: score.lines(exam)[score.PLANNER]["success"] for name, exam in exams.items()}
@@ -103,21 +114,35 @@ def show_horizons(results: Results) -> Exhibit:
     )
 
 
-def examined(results: Results, spec: RunSpec, exam: Exam) -> dict[str, Any]:
+def examined_file(results: Results, spec: RunSpec, exam: Exam, how: str = "") -> Path:
+    """Where `examined` keeps what it measures: under what the run came to, so that of a run that
+    was made anew it is measured anew."""
+    name = "-".join(filter(None, (results.mark(spec), slug(how))))
+    return results.root / "examined" / exam.hash / f"{name}.json"
+
+
+def examined(
+    results: Results,
+    spec: RunSpec,
+    exam: Exam,
+    how: str = "",
+    change: Callable[[Policy], Policy] = lambda policy: policy,
+) -> dict[str, Any]:
     """What a run's last policy reaches on another exam; measured once, then kept.
 
-    It is kept under what the run came to, so that of a run that was made anew it is measured anew.
+    `change` may make another policy of it; `how` says in which way.
     """
-    came_to = (results.path(spec) / "summary.json").read_bytes()
-    name = f"{spec.agent}-{spec.seed}-{hashlib.sha256(came_to).hexdigest()[:16]}.json"
-    file = results.root / "examined" / exam.hash / name
+    file = examined_file(results, spec, exam, how)
     if not file.is_file():
-        policy = training.load_run(results.path(spec), exam.task).policy
+        policy = change(training.load_run(results.path(spec), exam.task).policy)
         found = rollout(policy, exam.task, None, exam.episodes, salt=exam.salt)
         document = {
-            side: {"success": float(found.success[exam.rows(side)].mean())}
+            side: {
+                "success": float(found.success[at].mean()),
+                "final_distance": float(found.final_distance[at].mean()),
+            }
             for side in SUBSETS
-            if len(exam.rows(side))
+            if len(at := exam.rows(side))
         }
         file.parent.mkdir(parents=True, exist_ok=True)
         store.write_json(file, document)
@@ -166,7 +191,7 @@ def show_fixed(results: Results) -> Exhibit:
         cells: list[Any] = [f"rule {rule}", str(exam.types[0])]
         for agent in agents:
             runs = results.summaries(f"{agent}, rule {rule}")
-            cells.append(share([_only_side(run)["success"] for run in runs]) if runs else None)
+            cells.append(share([only_side(run)["success"] for run in runs]) if runs else None)
         rows.append(Row((*cells, *_beside(exam))))
     return Exhibit(
         tables=(
@@ -187,7 +212,7 @@ def show_fixed(results: Results) -> Exhibit:
     )
 
 
-def _only_side(run: Mapping[str, Any]) -> Any:
+def only_side(run: Mapping[str, Any]) -> Any:
     """What a run that was asked about one side came to there."""
     return next(run[side] for side in SUBSETS if side in run)
 

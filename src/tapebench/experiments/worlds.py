@@ -105,6 +105,28 @@ def forecasts(paths: Mapping[str, Sequence[Path]], exam: Exam) -> dict[str, Any]
     return found
 
 
+def foreseen(results: Results, spec: RunSpec, exam: Exam) -> dict[str, list[float | None]]:
+    """By subset, the share of cells that a run's model foresees wrongly 1, 2, ... steps ahead.
+
+    None where all episodes are over by then. Measured once, then kept.
+    """
+
+    def compute() -> dict[str, list[float | None]]:
+        seen = credibility.record(replace(exam, episodes=EPISODES))
+        depth = min(credibility.DEPTH, exam.task.horizon)
+        sides = {subset: rows for subset in SUBSETS if len(rows := exam.rows(subset))}
+        about = _about(credibility.load_model(results.path(spec))(seen, depth), seen, sides)
+        return {
+            subset: [None if np.isnan(error) else error for error in found["depth"]]
+            for subset, found in about.items()
+        }
+
+    found: dict[str, list[float | None]] = results.kept(
+        exam, f"foreseen-{results.mark(spec)}", compute
+    )
+    return found
+
+
 def _about(
     forecast: credibility.Forecast, seen: credibility.Record, sides: dict[str, np.ndarray]
 ) -> dict[str, Any]:

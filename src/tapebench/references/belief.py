@@ -280,7 +280,12 @@ def bayes_filter(
         )
 
     act = _actor(task.length, task.goal, task.hidden)
-    return blind(Policy(name, init, act, belief=posterior))
+    return blind(Policy(name, init, act, belief=posterior, note=_note))
+
+
+def _note(memory: Memory, cell: Array) -> Memory:
+    """The memory, had it flipped these cells."""
+    return replace(memory, cell=cell.astype(jnp.int32))
 
 
 @cache

@@ -51,6 +51,9 @@ TYPE_MARKERS = {"stable": "o", "periodic": "s", "chaotic": "^"}
 SIDE_COLOURS = {"id": PALETTE[0], "ood": PALETTE[1]}
 SIDE_NAMES = {"id": "ID: rules seen in training", "ood": "OOD: held-out rules"}
 
+ACROSS = 2
+"""Panels side by side before there is a second row."""
+
 STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
@@ -170,7 +173,8 @@ def lines(
                 axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
             axis.xaxis.set_major_formatter(FuncFormatter(_count))
             axis.set_xlabel(x)
-        axes[0].set_ylabel(y)
+        for axis in axes[::ACROSS]:
+            axis.set_ylabel(y)
         _same_scale(axes, bottom, top, [v for p in panels for v in (p.references or {}).values()])
         for axis, panel in zip(axes, panels, strict=True):
             _draw_references(axis, panel.references or {})
@@ -545,7 +549,7 @@ def _ends(value: Interval | float) -> tuple[float, float, float]:
 
 
 def _side_by_side(count: int, width: float, height: float) -> tuple[Figure, Sequence[Axes]]:
-    across = min(count, 2)
+    across = min(count, ACROSS)
     down = -(-count // across)
     figure = Figure(figsize=(width * across, height * down + 0.3), layout="constrained")
     axes = figure.subplots(down, across, squeeze=False).ravel()

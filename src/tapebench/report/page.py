@@ -82,6 +82,17 @@ def render(page: Page) -> str:
     return assemble(page.title, "\n".join(part for part in parts if part), document, "report.js")
 
 
+def render_exhibit(
+    title: str, lead: str, tables: Sequence[Table], pictures: Sequence[Picture]
+) -> str:
+    """Tables and figures of one experiment as a page of the same kind."""
+    parts = [f"<h1>{escape(title)}</h1>", f"<p class=lead>{escape(lead)}</p>"]
+    if pictures:
+        parts.append(f"<div class=plots>{''.join(map(_figure, pictures))}</div>")
+    parts += [f"<section>{_table(table)}</section>" for table in tables]
+    return assemble(title, "\n".join(parts), {"contests": []}, "report.js")
+
+
 def assemble(title: str, body: str, document: Any, script: str) -> str:
     """A whole HTML file: style, body, the JSON that scripts read, and the scripts.
 

@@ -24,6 +24,8 @@ Cell = str | int | float | Interval | None
 
 BEST, SECOND = "best", "second"
 MISSING = "–"
+PROSE = 40
+"""Letters from which a text is a sentence, and is broken into lines."""
 PAGE = 50
 """Rows that fit on a page of LaTeX."""
 
@@ -155,7 +157,8 @@ class Table:
 
         A float, or with more rows than fit on a page a `longtable` (`\usepackage{longtable}`).
         """
-        kinds = "".join("r" if self._is_numeric(place) else "l" for place in _range(self.columns))
+        setting = {"": "r", "text": "l", "text prose": r"p{0.3\linewidth}"}
+        kinds = "".join(setting[self._kind(place)] for place in _range(self.columns))
         head = " & ".join(_latex(column.name) for column in self.columns)
         around = {BEST: r"\textbf{%s}", SECOND: r"\underline{%s}", "": "%s"}
         lines, before = [], None
@@ -212,8 +215,10 @@ class Table:
 
         Cells carry their number in `data-value`, so that sorting does not read printed digits.
         """
+        kinds = [self._kind(place) for place in _range(self.columns)]
+        classes = [f' class="{kind}"' if kind else "" for kind in kinds]
         head = "".join(
-            f"<th scope=col{'' if self._is_numeric(place) else ' class=text'}>"
+            f"<th scope=col{classes[place]}>"
             f"<button type=button>{escape(column.name) or '&nbsp;'}</button></th>"
             for place, column in enumerate(self.columns)
         )
@@ -232,7 +237,7 @@ class Table:
                 if ends:
                     text += f" <small>{ends}</small>"
                 value = f' data-value="{_values(cell)[0]}"' if _is_number(cell) else ""
-                kind = "" if self._is_numeric(place) else " class=text"
+                kind = classes[place]
                 tag = ("th scope=row", "th") if place == 0 else ("td", "td")
                 cells.append(f"<{tag[0]}{kind}{value}>{text}</{tag[1]}>")
             lines.append(f'<tr class="{row.kind}{first}">{"".join(cells)}</tr>')
@@ -249,6 +254,14 @@ class Table:
             store.write_text(path, text())
             written.append(path)
         return tuple(written)
+
+    def _kind(self, place: int) -> str:
+        """How a column is set: nothing for numbers, `text`, or `text prose` if it has sentences."""
+        if self._is_numeric(place):
+            return ""
+        cells = [row.cells[place] for row in self.rows]
+        is_prose = any(isinstance(cell, str) and len(cell) > PROSE for cell in cells)
+        return "text prose" if is_prose else "text"
 
     def _is_numeric(self, place: int) -> bool:
         """Whether a column holds numbers: those are set to the right."""

@@ -1,0 +1,425 @@
+"""Every number that the paper prints beside the one measured here.
+
+Ours come from finished runs of the other
+experiments at the same scale, or are computed here where that needs no training; what is neither
+is a dash. No number of ours is written down in this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapebench import dynamics, exact, protocol, rules, score, seeding, splits, stats, store
+from tapebench.exam import SUBSETS
+from tapebench.experiments import Exhibit, Experiment, Results, untrained
+from tapebench.experiments.checks import check_table
+from tapebench.experiments.paper import (
+    PARTITIONS,
+    RULES,
+    SEEDS,
+    examined_file,
+    longer_exam,
+    only_side,
+)
+from tapebench.experiments.published import Published, published, span, statements
+from tapebench.experiments.references import (
+    CANDIDATE_SETS,
+    SMALL,
+    drop,
+    planners,
+    watch,
+)
+from tapebench.experiments.worlds import foreseen, imagined, usual_imagination
+from tapebench.references.belief import BETA
+from tapebench.references.mpc import CANDIDATES, PLAN
+from tapebench.report.tables import Cell, Column, Row, Table
+from tapebench.stats import Interval
+
+PAPER, OURS = "paper", "ours"
+
+HORIZONS = ("32", "64")
+"""The paper's two horizons; ours are the two of the track."""
+
+DIGITS = {"fixed-rules": 2, "small-scale": 2, "bayes-filter": 4}
+"""As the paper prints them; three in its other tables."""
+
+SHORT = {
+    "success": "success",
+    "final_distance": "final D",
+    "auc_distance": "AUC",
+    "soft_0_1": "soft@0.1",
+    "return": "return",
+}
+
+Measured = Mapping[str, Mapping[str, Mapping[str, Cell]]]
+"""Row of the paper -> who measured it here, such as `ours, mpc-min` -> column -> value."""
+
+
+# What we have of each table
+
+
+def measured_main(results: Results, keys: Sequence[str]) -> Measured:
+    """Every agent's finished runs."""
+    main = results.of("main")
+    return {
+        agent: {OURS: {key: _of_runs(runs, key) for key in keys}}
+        for agent in protocol.AGENTS
+        if (runs := main.summaries(agent))
+    }
+
+
+def measured_horizons(results: Results, keys: Sequence[str]) -> Measured:
+    """The same at the track's two horizons, the longer as far as `holdout-length` has measured."""
+    main = results.of("main")
+    found: dict[str, Any] = {}
+    for agent in protocol.AGENTS:
+        specs = main.finished.get(agent, [])
+        if not specs:
+            continue
+        files = [examined_file(main, spec, longer_exam(main)) for spec in specs]
+        longer = [store.read_json(file) for file in files if file.is_file()]
+        runs = dict(zip(HORIZONS, (main.summaries(agent), longer), strict=True))
+        split = [(key, *key.split(".", 1)) for key in keys]
+        found[agent] = {OURS: {key: _of_runs(runs[at], rest) for key, at, rest in split}}
+    return found
+
+
+def _of_runs(runs: Sequence[Mapping[str, Any]], key: str) -> Cell:
+    """`id.success`, `drop` or `seeds` of some runs with an interval over seeds; None if unknown."""
+    if key == "seeds":
+        return len(runs)
+    side, _, metric = key.partition(".")
+    found = [run.get(side) for run in runs]
+    values = [value.get(metric) if metric and value else value for value in found]
+    return _over_seeds(values)
+
+
+def _over_seeds(values: Iterable[Any]) -> Cell:
+    """As in the main table of the report; None where a value is missing."""
+    found = [*values]
+    if not found or any(value is None for value in found):
+        return None
+    rng = seeding.generator(0, "paper beside ours")
+    return stats.seed_interval(np.array(found, float)[:, None], rng)
+
+
+def measured_bounds(results: Results, keys: Sequence[str]) -> Measured:
+    """Agents trained on held-out rules, the planner under each objective, and exact feasibility."""
+    trained = results.of("train-on-test")
+    on_test = {
+        f"{OURS}, {setting.split(',')[0]}": {
+            key: _of_runs(trained.summaries(setting), f"ood.{key}") for key in keys
+        }
+        for setting in trained.finished
+        if setting.endswith("on test")
+    }
+    return {
+        "train-on-test oracle": on_test,
+        "true-dynamics MPC": {
+            f"{OURS}, {name}": {"success": found.reached(every := found.rows("all"))}
+            | {key: found.mean(key, every) for key in keys if key != "success"}
+            for name, found in planners(results, results.scale.exam()).items()
+        },
+        "feasibility at L = H = 16": {
+            name: {"success": share} for name, share in _feasible().items()
+        },
+    }
+
+
+def _feasible() -> dict[str, float]:
+    """What rule-wise solvable may mean, each over all rules on the smaller tapes."""
+    reach = exact.shipped_ceilings(SMALL, SMALL).values()
+    shares = np.array([found.solvable_excluding_goal for found in reach])
+    has_way = [found.max_steps > 0 for found in reach]
+    return {
+        f"{OURS}, rules solvable from every tape": float((shares == 1).mean()),
+        f"{OURS}, rules with any way to the goal": float(np.mean(has_way)),
+        f"{OURS}, share of tapes, mean over rules": float(shares.mean()),
+    }
+
+
+def measured_types(results: Results, keys: Sequence[str]) -> Measured:
+    """The planner on held-out rules of each type."""
+    exam = results.scale.exam()
+    found: dict[str, dict[str, Any]] = {}
+    for name, one in planners(results, exam).items():
+        for kind in (*rules.TYPES, "all"):
+            at = exam.rows("ood")
+            at = at if kind == "all" else at[exam.types[at] == kind]
+            found.setdefault(kind, {})[f"{OURS}, {name}"] = {
+                "success": one.reached(at),
+                "return": one.mean("return", at),
+                "episodes": len(at) * exam.episodes * score.LINE_SEEDS,
+            }
+    return found
+
+
+def measured_fixed(results: Results, keys: Sequence[str]) -> Measured:
+    """Runs on a single rule."""
+    found = {}
+    other = results.of("fixed-rules")
+    for setting in other.finished:
+        runs = [only_side(run) for run in other.summaries(setting)]
+        kind = rules.table()[int(setting.rsplit(" ", 1)[1])].type
+        values: dict[str, Cell] = {"type": kind}
+        values |= {key: _over_seeds(run[key] for run in runs) for key in keys if key != "type"}
+        found[setting] = {OURS: values}
+    return found
+
+
+def measured_small(results: Results, keys: Sequence[str]) -> Measured:
+    """The planner on smaller tapes and the exact ceiling, and the runs of `small-scale`."""
+    found: dict[str, dict[str, Any]] = {}
+    length = min(SMALL, results.scale.track.length)
+    world = {"length": length, "horizon": length, "mask": None}
+    whole = results.scale.exam(**world)
+    few = results.scale.exam(rules=list(RULES), **world)
+    asked = {"all rules": (whole, np.arange(len(whole.rules)))}
+    asked |= {f"rule {rule}": (few, np.flatnonzero(few.rules == rule)) for rule in RULES}
+    for which, (exam, at) in asked.items():
+        row = found.setdefault(f"oracle, {which}", {})
+        for name, one in planners(results, exam).items():
+            episodes = len(at) * exam.episodes * score.LINE_SEEDS
+            row[f"{OURS}, {name}"] = {"success": one.reached(at), "episodes": episodes}
+        ceilings = exam.ceilings(exam.optimal_steps())[at]
+        row[f"{OURS}, exact ceiling"] = {"success": float(ceilings.mean())}
+    other = results.of("small-scale")
+    for setting in other.finished:
+        runs = other.summaries(setting)
+        sides = [side for side in SUBSETS if all(side in run for run in runs)]
+        found[setting] = {
+            f"{OURS}, {side.upper()}": {"success": _of_runs(runs, f"{side}.success")}
+            for side in sides
+        }
+    return found
+
+
+def measured_filter(results: Results, keys: Sequence[str]) -> Measured:
+    """The filter with either candidate set."""
+    exam = results.scale.exam()
+    found = {}
+    for candidates in CANDIDATE_SETS:
+        success = watch(results, exam, candidates, BETA).success.astype(float)
+        values: dict[str, Cell] = {"drop": drop(exam, success)}
+        for side in SUBSETS:
+            if len(at := exam.rows(side)):
+                rng = seeding.generator(0, "references", side)
+                values[f"{side}.success"] = stats.rule_tape_bootstrap(success[at], rng)
+        found[f"{OURS}, candidates: {candidates}"] = values
+    return {"bayes": found}
+
+
+def measured_credibility(results: Results, keys: Sequence[str]) -> Measured:
+    """One-step error of `dreamer`, and its success beside the planner's on held-out rules."""
+    ahead = _foreseen(results)
+    error = {side: _over_seeds(run[0] for run in runs) for side, runs in ahead.items()}
+    ours = _of_runs(results.of("main").summaries("dreamer"), "ood.success")
+    exam = results.scale.exam()
+    gap = {
+        f"{OURS}, {name}": {"dreamer": ours, "mpc": one.reached(exam.rows("ood"))}
+        for name, one in planners(results, exam).items()
+    }
+    return {"one-step error": {OURS: error} if error else {}, "strict success": gap}
+
+
+def _foreseen(results: Results) -> dict[str, list[list[float | None]]]:
+    """By side, what the usual `dreamer` foresees wrongly by steps ahead, of each finished run."""
+    other = results.of("dreamer-credibility")
+    runs = [
+        foreseen(other, spec, other.exam)
+        for spec in other.finished.get(imagined(usual_imagination()), [])
+    ]
+    return {side: [run[side] for run in runs] for side in SUBSETS if runs and side in runs[0]}
+
+
+def measured_split(results: Results, keys: Sequence[str]) -> Measured:
+    """The types of the held-out rules of the two splits."""
+    held_out = {name: splits.load(name).test for name in ("fps30", "matched30")}
+    return {
+        "held-out rules": {
+            f"{OURS}, {name}": {**rules.count_types(members), "all": len(members)}
+            for name, members in held_out.items()
+        }
+    }
+
+
+def measured_protocol(results: Results, keys: Sequence[str]) -> Measured:
+    """The settings of the track `full` and of the references."""
+    full = protocol.get_track("full")
+    first, second, third = score.TOLERANCES
+    values: dict[str, float] = {
+        "elementary rules": dynamics.NUM_RULES,
+        "cells": full.length,
+        "training horizon": full.horizon,
+        "holdout horizon": full.holdout_horizon,
+        "training steps": full.steps,
+        "steps between evaluations": full.evaluate_every,
+        "episodes a rule": full.episodes,
+        "evaluations averaged": full.last,
+        "seeds": full.seeds,
+        "bootstrap resamples": stats.RESAMPLES,
+        "confidence": stats.CONFIDENCE,
+        "partitions": len(PARTITIONS),
+        "partitions at random": sum(name.startswith("random") for name in PARTITIONS),
+        "partitions by farthest points": sum(name.startswith("fps") for name in PARTITIONS),
+        "planned flips": PLAN,
+        "planned candidates": CANDIDATES,
+        "weight of information gain": BETA,
+        "soft success, first tolerance": first,
+        "soft success, second tolerance": second,
+        "soft success, third tolerance": third,
+        "stable: activity below": rules.STABLE_BELOW["activity"],
+        "stable: entropy below": rules.STABLE_BELOW["entropy"],
+        "chaotic: activity above": rules.CHAOTIC_ABOVE["activity"],
+        "chaotic: entropy above": rules.CHAOTIC_ABOVE["entropy"],
+        "cells of the feasibility regime": SMALL,
+        "seeds of Experiments 1 and 2": SEEDS,
+    }
+    return {name: {f"{OURS}, full": {"value": _short(value)}} for name, value in values.items()}
+
+
+MEASURED: dict[str, Callable[[Results, Sequence[str]], Measured]] = {
+    "main": measured_main,
+    "continuous": measured_main,
+    "holdout-length": measured_horizons,
+    "bounds": measured_bounds,
+    "mpc-by-type": measured_types,
+    "fixed-rules": measured_fixed,
+    "small-scale": measured_small,
+    "bayes-filter": measured_filter,
+    "credibility": measured_credibility,
+    "split": measured_split,
+    "protocol": measured_protocol,
+}
+"""How ours is had for each of the paper's tables."""
+
+
+# Tables
+
+
+def show_beside(results: Results) -> Exhibit:
+    """A table for each of the paper's, its statements, and the checks."""
+    made = [
+        beside(name, table, MEASURED[name](results, table.columns), results)
+        for name, table in published().items()
+    ]
+    return Exhibit((*made, statement_table(results), check_table(results)))
+
+
+def beside(name: str, table: Published, ours: Measured, results: Results) -> Table:
+    """One of the paper's tables with our lines below its own."""
+    keys = table.columns
+    rows = []
+    for label, row in table.rows.items():
+        printed = tuple(_printed(row.get(key), name) for key in keys)
+        rows.append(Row((label, PAPER, *printed)))
+        for who, values in (ours.get(label) or {OURS: {}}).items():
+            rows.append(Row((label, who, *(values.get(key) for key in keys))))
+    digits = DIGITS.get(name, 3)
+    return Table(
+        name=f"beside-{name}",
+        title=table.title,
+        caption=f"The paper: {table.where}. {results.scale.about} Intervals of ours are 95%: over "
+        "seeds for agents, over rules and start tapes for references. A dash is what is not "
+        "printed there, or not measured here.",
+        columns=(
+            Column(""),
+            Column("source"),
+            *(Column(_label(key), digits=2 if "return" in key else digits) for key in keys),
+        ),
+        rows=tuple(rows),
+    )
+
+
+def _label(key: str) -> str:
+    """`64.ood.success` as `OOD success, H = 64`."""
+    *before, metric = key.split(".")
+    horizon = f", H = {before.pop(0)}" if before and before[0] in HORIZONS else ""
+    side = f"{before[0].upper()} " if before else ""
+    return f"{side}{SHORT.get(metric, metric)}{horizon}"
+
+
+def _printed(value: Any, name: str) -> Cell:
+    """A value of the paper as a cell."""
+    if isinstance(value, list):
+        return Interval(*value)
+    return _short(value) if name == "protocol" else value
+
+
+def _short(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+def statement_table(results: Results) -> Table:
+    """What the paper's running text says in numbers."""
+    ours = _measured_statements(results)
+    rows = []
+    for name, one in statements().items():
+        value = one["value"]
+        printed = span(value) if isinstance(value, list) else _short(value)
+        for who, found in (ours.get(name) or {OURS: None}).items():
+            rows.append(Row((one["says"], one["where"], printed, who, found)))
+    return Table(
+        name="beside-text",
+        title="Numbers in the running text",
+        caption=f"{results.scale.about} Ranges of ours are over agents.",
+        columns=tuple(map(Column, ("the paper says", "where", "paper", "source", "ours"))),
+        rows=tuple(rows),
+    )
+
+
+def _measured_statements(results: Results) -> dict[str, dict[str, Cell]]:
+    exam = results.scale.exam()
+    found: dict[str, dict[str, Cell]] = {
+        "planner reference": {
+            f"{OURS}, {name}": str(one.reached(one.rows("all")))
+            for name, one in planners(results, exam).items()
+        },
+        "feasibility": {name: f"{share:.3f}" for name, share in _feasible().items()},
+    }
+    keys = published()["holdout-length"].columns
+    agents = [row[OURS] for row in measured_horizons(results, keys).values()]
+    for side in SUBSETS:
+        pairs = [[_mean(one[f"{at}.{side}.success"]) for at in HORIZONS] for one in agents]
+        losses = [1 - b / a for a, b in pairs if a and b is not None]
+        if losses:
+            name = f"{OURS}, {side.upper()}"
+            found.setdefault("loss at H = 64", {})[name] = span((min(losses), max(losses)))
+    drops = [
+        a - b
+        for one in agents
+        for at in HORIZONS
+        if (a := _mean(one[f"{at}.id.success"])) is not None
+        and (b := _mean(one[f"{at}.ood.success"])) is not None
+    ]
+    if drops:
+        found["drop over methods and horizons"] = {OURS: span((min(drops), max(drops)))}
+    depth = int(statements()["depth of that growth"]["value"])
+    for side, runs in _foreseen(results).items():
+        growth = [
+            run[depth - 1] / run[0]  # type: ignore[operator]
+            for run in runs
+            if len(run) >= depth and run[0] and run[depth - 1] is not None
+        ]
+        if growth:
+            name = f"{OURS}, {side.upper()}"
+            found.setdefault("rollout error growth", {})[name] = f"{np.mean(growth):.2f}"
+    return found
+
+
+def _mean(cell: Cell) -> float | None:
+    return cell.mean if isinstance(cell, Interval) else None
+
+
+EXPERIMENTS = (
+    Experiment(
+        name="paper-beside-ours",
+        about="Every number that the paper prints beside ours, and whether its numbers agree.",
+        settings=untrained,
+        show=show_beside,
+        paper="all of its tables",
+    ),
+)

@@ -1,0 +1,507 @@
+"""What needs no training: planning with the true rule, inferring it, and what is possible at all.
+
+These experiments have no runs. What they compute is kept in the results directory, so that it is
+shown at once the next time. There are no training seeds either: intervals are about which rules
+and start tapes were asked, unless a caption says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tapebench import exact, rules, score, seeding, stats
+from tapebench.exam import SUBSETS, Exam
+from tapebench.experiments import Exhibit, Experiment, Results, untrained
+from tapebench.experiments.variants import SIDES, over_seeds, share
+from tapebench.references import oracle
+from tapebench.references.belief import BETA, bayes_filter, identify
+from tapebench.references.mpc import CANDIDATES, OBJECTIVES, PLAN, mpc
+from tapebench.report.figures import Panel, Picture, Series, lines
+from tapebench.report.tables import CEILING, REFERENCE, Cell, Column, Row, Table
+from tapebench.rollout import rollout
+from tapebench.stats import Interval
+
+LENGTHS = (16, 20, 24, 32)
+"""Cells, and as many steps, for which the exact search of all tapes is shipped."""
+
+SURE = 0.99
+"""Probability of the true rule from which it counts as identified."""
+
+SHORT = 8
+"""Cells on which the rule takes some steps to be found out; with 32 one usually is enough."""
+
+SMALL = LENGTHS[0]
+"""Cells, and as many steps, of the paper's smaller regime."""
+
+OVER_RULES = "95% intervals are about which rules and start tapes were asked."
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a planner did on an exam."""
+
+    exam: Exam
+    means: Mapping[str, np.ndarray]
+    """Metric -> its mean over start tapes and the policy's own draws, `[R]`."""
+    success: np.ndarray
+    """`[R, E]`: the share of its draws that succeed."""
+
+    def rows(self, side: str) -> np.ndarray:
+        """Rules of a side of the split, or of `all`."""
+        return np.arange(len(self.exam.rules)) if side == "all" else self.exam.rows(side)
+
+    def mean(self, metric: str, at: np.ndarray) -> float | None:
+        """Of some rules, if there are any."""
+        return float(self.means[metric][at].mean()) if len(at) else None
+
+    def reached(self, at: np.ndarray) -> Interval | None:
+        """Success on some rules with its interval; None if there are none."""
+        if not len(at):
+            return None
+        found = self.success[at]
+        if np.ptp(found) == 0:
+            return Interval(*[float(found.flat[0])] * 3)
+        return stats.rule_tape_bootstrap(found, seeding.generator(0, "played"))
+
+
+def planned(results: Results, exam: Exam, objective: str) -> Played:
+    """Random shooting with the true rule and the paper's budget; as many draws as a line has."""
+
+    def compute() -> dict[str, Any]:
+        policy = mpc(exam.task, objective)
+        runs = [
+            rollout(policy, exam.task, None, exam.episodes, seed=seed, salt=exam.salt)
+            for seed in range(score.LINE_SEEDS)
+        ]
+        means = {
+            metric: np.mean([of(run).mean(axis=1) for run in runs], axis=0).tolist()
+            for metric, of in score.METRICS.items()
+        }
+        return {"means": means, "success": np.mean([run.success for run in runs], axis=0).tolist()}
+
+    found = results.kept(exam, f"mpc-{objective}", compute)
+    means = {metric: np.array(values) for metric, values in found["means"].items()}
+    return Played(exam, means, np.array(found["success"]))
+
+
+def planners(results: Results, exam: Exam) -> dict[str, Played]:
+    """The same under each objective, by the names that the tables have for them."""
+    return {f"mpc-{objective}": planned(results, exam, objective) for objective in OBJECTIVES}
+
+
+# Bounds
+
+
+def show_bounds(results: Results) -> Exhibit:
+    """The planner under each objective beside the ceiling, and how many rules can be solved."""
+    exam = results.scale.exam()
+    sides = (*(side for side in SUBSETS if len(exam.rows(side))), "all")
+    rows = _trained_on_test(results, sides)
+    trained = (
+        " Agents trained on the held-out rules themselves have t-intervals over seeds; ID rules "
+        "they have not seen."
+        if rows
+        else ""
+    )
+    for name, found in planners(results, exam).items():
+        everything = found.rows("all")
+        cells: list[Cell] = [found.reached(found.rows(side)) for side in sides]
+        cells += [found.mean(key, everything) for key in ("final_distance", "auc_distance")]
+        rows.append(Row((name, *cells), REFERENCE))
+    possible = exam.ceilings(exam.optimal_steps())
+    ceilings = [possible if side == "all" else possible[exam.rows(side)] for side in sides]
+    means = [float(of_side.mean()) for of_side in ceilings]
+    rows.append(Row(("exact ceiling", *means, None, None), CEILING))
+    named = {"all": "success", "id": "ID success", "ood": "OOD success"}
+    bounds = Table(
+        name="bounds",
+        title="What planning reaches with the true rule, and what is possible",
+        caption=f"Strict success on {exam.split} at L = {exam.task.length}, "
+        f"H = {exam.task.horizon}. mpc is random shooting with {CANDIDATES} sequences of {PLAN} "
+        "flips, by what makes a sequence best: the distance at its end, summed over it, or the "
+        f"least on it. {OVER_RULES}{trained}",
+        columns=(
+            Column("bound"),
+            *(Column(named[side]) for side in sides),
+            Column("final D"),
+            Column("AUC"),
+        ),
+        rows=tuple(rows),
+    )
+    return Exhibit((bounds, feasibility(exam)))
+
+
+def _trained_on_test(results: Results, sides: tuple[str, ...]) -> list[Row]:
+    """Agents that were trained on the held-out rules, as far as their runs are finished."""
+    other = results.of("train-on-test")
+    rows = []
+    for setting in other.finished:
+        if not setting.endswith("on test"):
+            continue
+        runs = other.summaries(setting)
+        cells: list[Cell] = [
+            share([run[side]["success"] for run in runs])
+            if all(side in run for run in runs)
+            else None
+            for side in sides
+        ]
+        rows.append(Row((setting, *cells, None, None)))
+    return rows
+
+
+def feasibility(exam: Exam) -> Table:
+    """Of all tapes, from how many the goal can be reached: exact, for the lengths shipped."""
+    rows = []
+    for length in LENGTHS:
+        found = exact.shipped_ceilings(length, length)
+        shares = np.array([found[int(rule)].solvable_excluding_goal for rule in exam.rules])
+        sides = [shares, *(shares[exam.rows(side)] for side in SUBSETS)]
+        means = [float(of_side.mean()) if len(of_side) else None for of_side in sides]
+        counts = (
+            int((shares == 1).sum()),
+            int((shares <= stats.NEGLIGIBLE).sum()),
+            int(sum(found[int(rule)].max_steps == 0 for rule in exam.rules)),
+        )
+        rows.append(Row((f"L = H = {length}", len(exam.rules), *means, *counts), CEILING))
+    return Table(
+        name="feasibility",
+        title="From how many of all tapes the goal can be reached",
+        caption="By exhaustive backward search from the goal. Ceiling: mean over rules of the "
+        "share of start tapes from which any policy can succeed within H steps. A rule is solvable "
+        "from nearly no tape if that share is negligible "
+        f"(at most {stats.NEGLIGIBLE:g}), and from none if no other tape leads to the goal at all.",
+        columns=tuple(
+            Column(name, digits=4)
+            for name in (
+                "",
+                "rules",
+                "ceiling",
+                "ID ceiling",
+                "OOD ceiling",
+                "solvable from every tape",
+                "from nearly none",
+                "from none",
+            )
+        ),
+        rows=tuple(rows),
+    )
+
+
+# The planner by type of rule
+
+
+def show_types(results: Results) -> Exhibit:
+    """Success and return of the planner by operational type, for each objective."""
+    exam = results.scale.exam()
+    possible = exam.ceilings(exam.optimal_steps())
+    sides = [side for side in SUBSETS if len(exam.rows(side))]
+    rows = []
+    for name, found in planners(results, exam).items():
+        for kind in (*rules.TYPES, "all"):
+            cells: list[Cell] = [name, kind]
+            for side in sides:
+                at = exam.rows(side)
+                at = at if kind == "all" else at[exam.types[at] == kind]
+                ceiling = float(possible[at].mean()) if len(at) else None
+                cells += [found.reached(at), ceiling, found.mean("return", at), len(at)]
+            rows.append(Row(tuple(cells), REFERENCE))
+    columns = [Column(""), Column("type")]
+    for side in sides:
+        name = side.upper()
+        columns += [Column(f"{name} success"), Column(f"{name} ceiling")]
+        columns += [Column(f"{name} return", digits=2), Column(f"{name} rules")]
+    return Exhibit(
+        tables=(
+            Table(
+                name="mpc-by-type",
+                title="Random shooting with the true rule, by type of rule",
+                caption=f"{CANDIDATES} sequences of {PLAN} flips, by objective; {exam.episodes} "
+                f"start tapes a rule, {score.LINE_SEEDS} draws each. Return is undiscounted: minus "
+                f"the distance at every step, and 1 on success. {OVER_RULES}",
+                columns=tuple(columns),
+                rows=tuple(rows),
+            ),
+        )
+    )
+
+
+# The filter
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A Bayesian filter on an exam: what it did, and what it believed meanwhile."""
+
+    exam: Exam
+    success: np.ndarray
+    """`[R, E]`."""
+    mass: np.ndarray
+    """`[R, H + 1]`: probability of the true rule, mean over start tapes."""
+    steps: np.ndarray
+    """`[R, E]`: steps until that was `SURE`, -1 if it never was."""
+    entropy: np.ndarray
+    """`[R]`: of the belief at the end, in nats."""
+    bits: np.ndarray
+    """`[R]`: expected share of the rule's eight bits that the belief has right at the end."""
+
+    def identified(self, at: np.ndarray) -> float:
+        """Share of episodes in which the true rule was found, of some rules."""
+        return float((self.steps[at] >= 0).mean())
+
+    def wait(self, at: np.ndarray) -> float | None:
+        """Mean steps until it was found, where it was."""
+        steps = self.steps[at]
+        return float(steps[steps >= 0].mean()) if (steps >= 0).any() else None
+
+
+CANDIDATE_SETS = ("all", "train")
+"""The rules that a filter thinks possible: all 256, or those of the training side."""
+
+
+def watch(results: Results, exam: Exam, candidates: str, beta: float) -> Watched:
+    """The filter with a candidate set and a weight of information gain."""
+
+    def compute() -> dict[str, Any]:
+        policy = bayes_filter(exam.task, candidates, split=exam.origin, beta=beta)
+        found = identify(policy, exam.task, None, exam.episodes, salt=exam.salt)
+        return {
+            "success": found.episodes.success.tolist(),
+            "mass": found.mass.mean(axis=1, dtype=float).tolist(),
+            "steps": found.steps_to(SURE).tolist(),
+            "entropy": found.entropy[..., -1].mean(axis=1, dtype=float).tolist(),
+            "bits": found.bits[..., -1].mean(axis=1, dtype=float).tolist(),
+        }
+
+    found = results.kept(exam, f"bayes-{candidates}-{beta:g}", compute)
+    return Watched(exam, **{name: np.array(values) for name, values in found.items()})
+
+
+def drop(exam: Exam, success: np.ndarray) -> Interval | None:
+    """ID − OOD success of `[R, E]`, where both sides were asked about."""
+    seen, held_out = (success[exam.rows(side)].astype(float) for side in SUBSETS)
+    if not len(seen) or not len(held_out):
+        return None
+    return stats.drop_bootstrap(seen, held_out, seeding.generator(0, "references", "drop"))
+
+
+def show_filter(results: Results) -> Exhibit:
+    """Both candidate sets, with and without pay for information, on both splits."""
+    scale = results.scale
+    chosen = (scale.split,) if scale.split else (scale.track.split, "matched30")
+    rows = []
+    for split in chosen:
+        exam = scale.exam(split=split)
+        for candidates in CANDIDATE_SETS:
+            for beta in (BETA, 0.0):
+                found = watch(results, exam, candidates, beta)
+                cells: list[Cell] = [exam.split, candidates, beta]
+                for side in SUBSETS:
+                    at = exam.rows(side)
+                    rng = seeding.generator(0, "references", side)
+                    known = len(at) > 0
+                    cells += [
+                        stats.rule_tape_bootstrap(found.success[at].astype(float), rng)
+                        if known
+                        else None,
+                        found.identified(at) if known else None,
+                        float(found.entropy[at].mean()) if known else None,
+                    ]
+                rows.append(Row((*cells, drop(exam, found.success)), REFERENCE))
+    columns = [Column("split"), Column("candidates"), Column("β", digits=2)]
+    for side in SUBSETS:
+        name = side.upper()
+        columns += [Column(f"{name} success"), Column(f"{name} identified")]
+        columns.append(Column(f"{name} entropy", digits=2))
+    return Exhibit(
+        tables=(
+            Table(
+                name="bayes-filter",
+                title="The Bayesian filter with both candidate sets",
+                caption="Flips the cell with the best −E[distance] + β · information gain (in "
+                f"nats). Identified: episodes in which the true rule had probability {SURE}; "
+                "entropy: of the belief at the end. Where the training rules are the only "
+                "candidates, a held-out rule contradicts them all and the belief stays open, so "
+                "the same information is promised at every step; the filter with β above 0 goes on "
+                f"asking for it, away from the goal. {OVER_RULES}",
+                columns=(*columns, Column("drop", signed=True)),
+                rows=tuple(rows),
+            ),
+        )
+    )
+
+
+def show_posterior(results: Results) -> Exhibit:
+    """The probability of the true rule step by step, at the track's length and on short tapes."""
+    scale = results.scale
+    exams = [scale.exam()]
+    if scale.track.length > SHORT:
+        exams.append(scale.exam(length=SHORT, horizon=SHORT, mask=None))
+    panels, rows = [], []
+    for exam in exams:
+        where = f"L = H = {exam.task.length}"
+        found = {name: watch(results, exam, name, BETA) for name in CANDIDATE_SETS}
+        for side in SUBSETS:
+            at = exam.rows(side)
+            if not len(at):
+                continue
+            series = tuple(
+                Series(
+                    f"candidates: {name}",
+                    tuple(map(float, range(one.mass.shape[1]))),
+                    tuple(share(by_rule) for by_rule in one.mass[at].T),
+                )
+                for name, one in found.items()
+            )
+            panels.append(Panel(f"{where}, {SIDES[side]}", series))
+            for name, one in found.items():
+                cells = (
+                    one.identified(at),
+                    one.wait(at),
+                    share(one.mass[at, -1]),
+                    share(one.bits[at]),
+                    over_seeds(one.entropy[at]),
+                )
+                rows.append(Row((where, side.upper(), name, *cells), REFERENCE))
+    title = "The probability of the true rule"
+    return Exhibit(
+        tables=(
+            Table(
+                name="posterior",
+                title="How well the Bayesian filter knows the rule",
+                caption=f"β = {BETA}. Identified: episodes in which the true rule had probability "
+                f"{SURE}, and after how many steps in those; probability, expected share of the "
+                "rule's eight bits that are right, and entropy in nats, all at the end; 95% "
+                "t-intervals over rules.",
+                columns=(
+                    Column(""),
+                    Column("side"),
+                    Column("candidates"),
+                    Column("identified"),
+                    Column("after", digits=2),
+                    Column("probability"),
+                    Column("bits right"),
+                    Column("entropy", digits=2),
+                ),
+                rows=tuple(rows),
+            ),
+        ),
+        pictures=(
+            Picture(
+                name="posterior",
+                title=title,
+                caption=f"Belief of the Bayesian filter with β = {BETA}, mean over rules and start "
+                "tapes; bands are 95% t-intervals over rules. An episode that is over keeps its "
+                "last belief. A rule that is no candidate has probability zero for ever.",
+                figure=lines(panels, x="steps", y="probability", bottom=-0.03, top=1.03),
+            ),
+        ),
+    )
+
+
+# How much hangs on the planner's budget
+
+
+def show_sweep(results: Results) -> Exhibit:
+    """Success of the planner over planned flips, candidates and objective."""
+    exam = results.scale.exam()
+
+    def compute() -> list[dict[str, Any]]:
+        return list(oracle.sweep(exam.task, exam.episodes))
+
+    found = {
+        (one["objective"], one["plan"], one["candidates"]): one["success"]
+        for one in results.kept(exam, "mpc-sweep", compute)
+    }
+    counts = oracle.SWEEP_CANDIDATES
+    rows = [
+        Row(
+            (f"mpc-{objective}", plan, *(found[objective, plan, count] for count in counts)),
+            REFERENCE,
+        )
+        for objective in OBJECTIVES
+        for plan in oracle.SWEEP_PLANS
+    ]
+    ceiling = float(exam.ceilings(exam.optimal_steps()).mean())
+    panels = [
+        Panel(
+            f"objective: {objective}",
+            tuple(
+                Series(
+                    f"{count:,} candidates",
+                    tuple(map(float, oracle.SWEEP_PLANS)),
+                    tuple(found[objective, plan, count] for plan in oracle.SWEEP_PLANS),
+                )
+                for count in counts
+            ),
+            {"exact ceiling": ceiling},
+        )
+        for objective in OBJECTIVES
+    ]
+    asked = f"{len(exam.rules)} rules of {exam.split}, {exam.episodes} start tapes each"
+    return Exhibit(
+        tables=(
+            Table(
+                name="oracle-sweep",
+                title="The planner's budget and objective",
+                caption=f"Strict success of random shooting with the true rule over {asked}, by "
+                f"the number of sequences tried in each step. The paper's budget is {PLAN} flips "
+                f"and {CANDIDATES} candidates; it does not name its objective.",
+                columns=(
+                    Column("objective"),
+                    Column("flips planned"),
+                    *(Column(f"{count:,} candidates") for count in counts),
+                ),
+                rows=tuple(rows),
+            ),
+        ),
+        pictures=(
+            Picture(
+                name="oracle-sweep",
+                title="The planner's budget and objective",
+                caption=f"Strict success over {asked}.",
+                figure=lines(panels, x="flips planned", y="strict success"),
+            ),
+        ),
+    )
+
+
+EXPERIMENTS = (
+    Experiment(
+        name="bounds",
+        about="What does planning with the true rule reach, and what is possible?",
+        settings=untrained,
+        show=show_bounds,
+        paper="its table of bounds",
+    ),
+    Experiment(
+        name="mpc-by-type",
+        about="On which types of rule does the planner fail?",
+        settings=untrained,
+        show=show_types,
+        paper="its table of the planner by type",
+    ),
+    Experiment(
+        name="bayes-filter",
+        about="What does inferring the rule reach, and where does its drop come from?",
+        settings=untrained,
+        show=show_filter,
+        paper="its inference-aware baseline",
+    ),
+    Experiment(
+        name="posterior",
+        about="How soon is the rule found out, and what if it is no candidate?",
+        settings=untrained,
+        show=show_posterior,
+    ),
+    Experiment(
+        name="oracle-sweep",
+        about="How much hangs on the planner's budget and objective?",
+        settings=untrained,
+        show=show_sweep,
+        paper="a sweep that it leaves open",
+    ),
+)

@@ -1,0 +1,138 @@
+"""The paper's numbers beside ours: nothing is mislabelled, and the checks say what they should."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tapebench import policy, protocol, rules, score, splits, store, training
+from tapebench.experiments import Results, Scale, beside, checks, paper
+from tapebench.rollout import rollout
+
+TINY = replace(
+    protocol.get_track("smoke"),
+    name="tiny",
+    agents=protocol.AGENTS,
+    steps=2_000,
+    evaluate_every=1_000,
+    episodes=2,
+    last=1,
+)
+ASKED = (4, 30, 90, 204)
+
+
+def finish(results, spec):
+    """A finished run as if its agent had learnt to flip ones."""
+    exam = spec.exam
+    found = rollout(policy.flip_ones(exam.task), exam.task, None, exam.episodes, seed=spec.seed)
+    with store.open_run(results.root, spec.id, spec.as_dict()) as run:
+        run.extend("curve", score.rule_means(found, exam, step=spec.steps))
+        run.finish(training.summarise(run.read("curve"), spec.last))
+    return found
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Some runs of every experiment that the tables draw on."""
+    found = Results(Scale(TINY, seeds=2, rules=ASKED), tmp_path_factory.mktemp("runs"), {})
+    for name, settings in {
+        "main": ("dqn", "ppo"),
+        "train-on-test": ("ppo, trained on test",),
+        "fixed-rules": ("rad, rule 204",),
+        "small-scale": ("pearl, all rules", "rad, rule 30"),
+    }.items():
+        other = found.of(name)
+        for setting in settings:
+            for spec in other.settings[setting]:
+                finish(other, spec)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", beside.published())
+def test_what_is_measured_is_named_like_what_is_printed(results, name):
+    table = beside.published()[name]
+    ours = beside.MEASURED[name](results, table.columns)
+    # With other rules asked about, single-rule experiments have settings of their own.
+    allowed = {*table.rows, *(f"{a}, rule {r}" for a in ("rad", "curl", "pearl") for r in ASKED)}
+    assert set(ours) <= allowed
+    for row in ours.values():
+        for values in row.values():
+            assert set(values) <= set(table.columns)
+
+
+def test_the_main_table_holds_what_the_runs_came_to(results):
+    table = beside.published()["main"]
+    made = beside.beside("main", table, beside.measured_main(results, table.columns), results)
+    lines = {row.cells[:2]: row.cells[2:] for row in made.rows}
+    assert lines["dqn", "paper"][0].low == 0.072
+    assert set(lines["rad", "ours"]) == {None}
+    main = results.of("main")
+    runs = main.summaries("dqn")
+    reached, held_out, drop, returned, seeds = lines["dqn", "ours"]
+    assert seeds == 2
+    assert reached.mean == pytest.approx(np.mean([run["id"]["success"] for run in runs]))
+    assert held_out.mean == pytest.approx(np.mean([run["ood"]["success"] for run in runs]))
+    assert drop.mean == pytest.approx(reached.mean - held_out.mean)
+    assert returned.mean < 0
+
+
+def test_the_longer_horizon_is_shown_once_it_was_measured(results):
+    keys = beside.published()["holdout-length"].columns
+    before = beside.measured_horizons(results, keys)["dqn"][beside.OURS]
+    assert before["32.id.success"] is not None
+    assert before["64.id.success"] is None
+    main = results.of("main")
+    for number, spec in enumerate(main.finished["dqn"]):
+        file = paper.examined_file(main, spec, paper.longer_exam(main))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        one = {"success": 0.25 + 0.5 * number, "final_distance": 0.5}
+        store.write_json(file, {"id": one, "ood": one})
+    after = beside.measured_horizons(results, keys)["dqn"][beside.OURS]
+    assert after["64.id.success"].mean == 0.5
+    assert after["64.ood.final_distance"].mean == 0.5
+
+
+def test_the_full_track_has_the_settings_that_the_paper_prints():
+    table = beside.published()["protocol"]
+    ours = beside.measured_protocol(None, ())
+    assert set(ours) == set(table.rows)
+    for name, row in table.rows.items():
+        assert ours[name][f"{beside.OURS}, full"]["value"] == beside._short(row["value"])
+
+
+def test_success_and_soft_success_bound_the_final_distance():
+    assert checks.greatest_distance(0.073, 0.132) == pytest.approx(0.874, abs=5e-4)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        distance = rng.integers(0, 33, 500) / 32
+        success, soft = (distance == 0).mean(), (distance <= 0.1).mean()
+        assert distance.mean() <= checks.greatest_distance(success, soft) + 1e-12
+
+
+def test_multiples_allow_for_rounding_and_for_no_more():
+    for true in np.linspace(0.03, 0.09, 50):
+        assert checks.is_multiple(round(1.8 * true, 3), 1.8, round(true, 3))
+        assert not checks.is_multiple(round(1.8 * true + 0.004, 3), 1.8, round(true, 3))
+
+
+def test_checks_on_printed_numbers_come_out_as_counted_by_hand():
+    found = {check.claim.split(":")[0][:30]: check for check in checks.printed_checks()}
+    agree = [check.agree for check in found.values()]
+    assert agree == ["no", "no", "–", "–", "OOD only", "no", *["yes"] * 2, "no", *["yes"] * 3]
+    first = next(iter(found.values())).found
+    assert "1 − success in 14 of 14" in first
+    assert "1.8 · success in 7 of 7 ID" in found["Soft success@0.1 counts final "].found
+
+
+@pytest.mark.slow
+def test_measured_checks_state_exact_results_whatever_the_scale(results):
+    made = {check.claim: check for check in checks.measured_checks(results)}
+    assert "138 of 256 rules" in made[beside.statements()["feasibility"]["says"]].found
+    assert "45 from none" in made[beside.statements()["feasibility"]["says"]].found
+    planner = next(check for claim, check in made.items() if claim.startswith("A planner"))
+    assert planner.agree == checks.OPEN  # eight cells say nothing about thirty-two
+    assert all("mpc-" + name in planner.found for name in ("final", "sum", "min"))
+    mix = next(check for claim, check in made.items() if claim.startswith("Held-out rules"))
+    ours = rules.count_types(splits.load("fps30").test)
+    assert all(f"{count} {kind}" in mix.found for kind, count in ours.items())

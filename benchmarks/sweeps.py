@@ -79,7 +79,7 @@ def measure(executor: Executor, specs: list[RunSpec], place: Path) -> tuple[floa
     """Make the runs in an empty directory."""
     root = Path(tempfile.mkdtemp(dir=place))
     clock = Clock()
-    failures = executor.run(specs, root, clock.report, lambda run, state, reason: None)
+    failures = executor.run(specs, root, clock.report, sweep.unwatched)
     spent = clock.seconds()
     shutil.rmtree(root)
     if failures:

@@ -98,7 +98,7 @@ def test_the_smoke_track_from_nothing_to_a_page(capsys, undisturbed):
     assert {row["name"] for row in document["rows"] if row["kind"] == "agent"} == set(SMOKE.agents)
     assert document["failures"] == []
     assert "wall clock" in document["facts"]
-    assert "machine" in document["facts"]
+    assert "machines" in document["facts"]
     for path, stamp in before.items():
         assert (path / store.MARKER).stat().st_mtime_ns == stamp
 

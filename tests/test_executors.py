@@ -1,4 +1,4 @@
-"""Sweeps on Ray and Slurm: the same rows as on this machine, whatever is lost on the way."""
+"""Sweeps in one program, on Ray and on Slurm: the same rows as by workers, whatever is lost."""
 
 import json
 import os
@@ -11,12 +11,14 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ray_cluster import SPECS, children, lose
 from tapebench import executors, store, sweep
 from tapebench.executors.ray import Ray
 from tapebench.executors.slurm import Slurm
+from tapebench.executors.vmap import Vmap, gather
 from test_training import same_results
 
 HERE = Path(__file__).parent
@@ -98,6 +100,84 @@ def follow(executor, specs, out):
         specs, out, events.append, lambda run, state, reason: changes.append((run, state, reason))
     )
     return failures, events, changes
+
+
+def test_seeds_in_one_program_do_not_depend_on_which_are_beside_them(tmp_path):
+    first, second, third = SHORT
+    failures, events, changes = follow(Vmap(2), [first, second], tmp_path / "a")
+    assert failures == []
+    assert {event["run"] for event in events} == {str(first.id), str(second.id)}
+    assert [state for _, state, _ in changes] == ["running", "running", "done", "done"]
+    assert Vmap(2).run([third, first], tmp_path / "b", ignore, ignore) == []
+    same_rows([first], tmp_path / "a", tmp_path / "b")
+    assert store.read_json(tmp_path / "a" / str(first.id) / "provenance.json")["together"] == 2
+    # What is learnt is what a worker learns, up to the order in which a device adds up.
+    assert sweep.run_all([first], tmp_path / "local") == []
+    ours, alone = (
+        store.load_checkpoint(tmp_path / place / str(first.id))[1] for place in ("a", "local")
+    )
+    for name, array in alone.items():
+        np.testing.assert_allclose(ours[name], array, rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+def test_interrupted_seeds_in_one_program_catch_up_with_each_other(tmp_path):
+    specs = SHORT[:2]
+    assert Vmap(2).run(specs, tmp_path / "calm", ignore, ignore) == []
+
+    def interrupt(event):
+        if event["step"] == 600:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    place = tmp_path / "hasty"
+    with pytest.raises(KeyboardInterrupt):
+        Vmap(2).run(specs, place, interrupt, ignore)
+    assert [store.load_checkpoint(place / str(spec.id))[0] for spec in specs] == [600, 600]
+    # One of them alone gets ahead, as after a kill between two checkpoints.
+    with pytest.raises(KeyboardInterrupt):
+        Vmap(2).run(
+            specs[:1],
+            place,
+            lambda event: os.kill(os.getpid(), signal.SIGINT) if event["step"] == 1000 else None,
+            ignore,
+        )
+    assert Vmap(2).run(specs, place, ignore, ignore) == []
+    for spec in specs:
+        ours, calm = (
+            store.read_table(tmp_path / name / str(spec.id) / "curve.parquet")
+            for name in ("hasty", "calm")
+        )
+        np.testing.assert_array_equal(ours["step"], calm["step"])
+
+
+def test_a_failure_in_one_program_is_each_runs_own(tmp_path, monkeypatch):
+    from tapebench import training
+
+    whole = training.run_together
+
+    def fail(runs, **given):
+        if any(run.spec.seed == 1 for run in runs):
+            raise RuntimeError("the device\nis out of memory")
+        whole(runs, **given)
+
+    monkeypatch.setattr(training, "run_together", fail)
+    failures, _, changes = follow(Vmap(8), SHORT, tmp_path)
+    assert [(failure.run, failure.reason) for failure in failures] == [
+        (str(SHORT[1].id), "RuntimeError: the device is out of memory")
+    ]
+    assert {run for run, state, _ in changes if state == "done"} == {
+        str(SHORT[0].id),
+        str(SHORT[2].id),
+    }
+    assert "out of memory" in (tmp_path / str(SHORT[1].id) / sweep.LOG).read_text()
+
+
+def test_only_seeds_of_one_setting_share_a_program():
+    other = replace(SHORT[0], seed=7, options={**SHORT[0].options, "width": 8})
+    queue = sweep.Queue([SHORT[0], SHORT[1], other, SHORT[2]])
+    taken = []
+    while queue:
+        taken.append([order.spec.seed for order in gather(queue, 2)])
+    assert taken == [[0, 1], [7], [2]]
 
 
 @pytest.mark.slow

@@ -396,20 +396,11 @@ def _facts(
 ) -> tuple[tuple[str, str], ...]:
     """What the page says about how the numbers were made."""
     track, finished = plan.track, list(finished)
-    made_with = [run["provenance"] for run in finished]
-    machines = {
-        f"{about['machine']['processor']}, {about['machine']['cores']} cores" for about in made_with
-    }
-    versions = {
-        f"tapebench {about['versions']['tapebench']}, jax {about['versions'].get('jax', '?')}"
-        for about in made_with
-    }
     records = [
         record
         for file in sorted((root / "sweeps").glob(f"{track.name}-*.json"))
         if (record := store.read_json(file))["split"] == plan.split
     ]
-    at_work = sum(about.get("seconds") or 0.0 for about in made_with)
     clock = sum(record["seconds"] for record in records)
     executors = sorted({record["executor"] for record in records})
     world = f"L = {track.length}, H = {track.horizon}"
@@ -424,14 +415,9 @@ def _facts(
         ("runs", f"{len(finished)} of {len(plan.specs)} done"),
     ]
     if clock:
-        facts.append(
-            ("wall clock", f"{duration(clock)} in {len(records)} sweeps ({', '.join(executors)})")
-        )
-    if finished:
-        facts.append(("time at work", f"{duration(at_work)} of all runs together"))
-        facts.append(("machine", "; ".join(sorted(machines))))
-        facts.append(("versions", "; ".join(sorted(versions))))
-    return tuple(facts)
+        sweeps = f"{len(records)} sweep{'s' if len(records) > 1 else ''}"
+        facts.append(("wall clock", f"{duration(clock)} in {sweeps} ({', '.join(executors)})"))
+    return (*facts, *results.made_with([run["provenance"] for run in finished]))
 
 
 def duration(seconds: float) -> str:

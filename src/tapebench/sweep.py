@@ -72,8 +72,8 @@ Change = Callable[[str, str, str], Any]
 `done`, and the reason if there is one."""
 
 
-def _unwatched(run: str, state: str, reason: str) -> None:
-    pass
+def unwatched(run: str, state: str, reason: str) -> None:
+    """The `Change` of somebody who does not want to know."""
 
 
 class Order(NamedTuple):
@@ -155,7 +155,7 @@ def run_all(
     *,
     workers: int | None = None,
     report: training.Report = lambda event: None,
-    change: Change = _unwatched,
+    change: Change = unwatched,
     log: str | None = None,
     anew: bool = False,
 ) -> list[Failure]:
@@ -306,9 +306,7 @@ def check_logger(name: str) -> None:
         raise ValueError(f"logging to {name} needs {module}: pip install 'tapebench[tracking]'")
 
 
-def open_log(
-    name: str | None, spec: RunSpec, root: Path
-) -> tuple[Callable[[int, dict[str, float]], Any], Callable[[], Any]]:
+def open_log(name: str | None, spec: RunSpec, root: Path) -> tuple[training.Log, Callable[[], Any]]:
     """What takes a run's scalars, and what closes it."""
     if name == "tensorboard":
         from tensorboardX import SummaryWriter
@@ -363,10 +361,15 @@ def make_run(
                 raise
         return {"done": str(spec.id)}
     except Exception as error:
-        said = " ".join(str(error).split())[:300]
-        if isinstance(error, ValueError) and said:
-            return {"error": said}
-        return {"error": f"{type(error).__name__}: {said}" if said else type(error).__name__}
+        return {"error": in_a_line(error)}
+
+
+def in_a_line(error: Exception) -> str:
+    """What an error says; its kind too, unless it was made to be read."""
+    said = " ".join(str(error).split())[:300]
+    if isinstance(error, ValueError) and said:
+        return said
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from importlib import metadata
@@ -153,6 +153,10 @@ Report = Callable[[dict[str, Any]], Any]
 """Told how far a run is: `run`, `step`, `steps`, `speed`, and `id` and `ood` success if known."""
 
 
+Log = Callable[[int, dict[str, float]], Any]
+"""Given a step and the scalars that training and evaluations report at it."""
+
+
 class Stopped(KeyboardInterrupt):
     """The run was asked to stop; what it had done is stored."""
 
@@ -163,32 +167,73 @@ def run(
     *,
     report: Report = lambda event: None,
     stop: Callable[[], bool] = lambda: False,
-    log: Callable[[int, dict[str, float]], Any] = lambda step, scalars: None,
+    log: Log = lambda step, scalars: None,
     anew: bool = False,
 ) -> Path:
     """Train, or go on training, or find it done; the run's directory.
 
     `stop` is asked after every chunk: when it says so the state is stored and `Stopped` raised.
-    `log` is given what training and evaluations report.
     """
     with store.open_run(root, spec.id, spec.as_dict(), anew=anew) as opened:
         if not opened.is_done:
-            _Trainer(spec, opened, report, stop, log).train()
+            _Trainer(Opened(spec, opened, log), report).train(stop)
         return opened.path
+
+
+class Opened(NamedTuple):
+    """A run whose lock is held, and what takes its scalars."""
+
+    spec: RunSpec
+    opened: store.Run
+    log: Log
+
+
+def run_together(
+    runs: Sequence[Opened], *, report: Report, stop: Callable[[], bool] = lambda: False
+) -> None:
+    """Train runs that differ in their seeds alone as one program, vmapped over them.
+
+    Those that have fallen behind, as after a kill, catch up first. Else as `run`.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    trainers = [_Trainer(run, report, len(runs)) for run in runs if not run.opened.is_done]
+    if not trainers:
+        return
+    train = jax.jit(jax.vmap(trainers[0].agent.train), donate_argnums=0)
+    steps, every = trainers[0].spec.steps, trainers[0].spec.evaluate_every
+    chunk = trainers[0].agent.chunk
+    while (first := min(trainer.step for trainer in trainers)) < steps:
+        group = [trainer for trainer in trainers if trainer.step == first]
+        until = min((trainer.step for trainer in trainers if trainer.step > first), default=steps)
+        states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(one.state for one in group))
+        for step in range(first + chunk, until + chunk, chunk):
+            states, metrics = train(states)
+            is_stopping = stop() and step < steps
+            for number, trainer in enumerate(group):
+                if step % every == 0 or step == until or is_stopping:
+                    trainer.state = jax.tree.map(lambda leaf, n=number: leaf[n], states)
+                trainer.took_a_chunk({name: value[number] for name, value in metrics.items()})
+            if is_stopping:
+                for trainer in group:
+                    trainer.save()
+                raise Stopped
+    for trainer in trainers:
+        trainer.finish()
 
 
 class _Trainer:
     """A run in progress."""
 
-    def __init__(
-        self, spec: RunSpec, opened: store.Run, report: Report, stop: Any, log: Any
-    ) -> None:
+    def __init__(self, run: Opened, report: Report, together: int = 1) -> None:
         import jax
 
         from tapebench.agents import api
 
-        self.spec, self.opened = spec, opened
-        self.report, self.stop, self.log = report, stop, log
+        self.spec, self.opened, self.log = run
+        spec, opened = run.spec, run.opened
+        self.report, self.together = report, together
         self.agent = spec.make_agent()
         self.exam = spec.exam
         self.optimal_steps = self.exam.optimal_steps()
@@ -212,22 +257,28 @@ class _Trainer:
             self.seconds = float(known["seconds"] or 0.0)
         self.first_step, self.began = self.step, time.monotonic()
 
-    def train(self) -> None:
-        spec = self.spec
-        while self.step < spec.steps:
+    def train(self, stop: Callable[[], bool]) -> None:
+        while self.step < self.spec.steps:
             self.state, metrics = self.agent.train(self.state)
-            self.step += self.agent.chunk
-            scalars = {name: float(value) for name, value in metrics.items()}
-            self.events.append({"step": self.step, **scalars})
-            self.log(self.step, scalars)
-            if self.step % spec.evaluate_every == 0:
-                self.evaluate()
-                self.save()
-            self._tell()
-            if self.stop() and self.step < spec.steps:
+            self.took_a_chunk(metrics)
+            if stop() and self.step < self.spec.steps:
                 self.save()
                 raise Stopped
-        self.opened.finish(summarise(self.opened.read("curve"), spec.last))
+        self.finish()
+
+    def took_a_chunk(self, metrics: Mapping[str, Any]) -> None:
+        """Take down what training reported; evaluate if it is time to."""
+        self.step += self.agent.chunk
+        scalars = {name: float(value) for name, value in metrics.items()}
+        self.events.append({"step": self.step, **scalars})
+        self.log(self.step, scalars)
+        if self.step % self.spec.evaluate_every == 0:
+            self.evaluate()
+            self.save()
+        self._tell()
+
+    def finish(self) -> None:
+        self.opened.finish(summarise(self.opened.read("curve"), self.spec.last))
 
     def evaluate(self) -> None:
         """Sit the exam; keep means per rule, and every episode where the evaluation counts."""
@@ -252,7 +303,10 @@ class _Trainer:
             self.opened.extend("train", table | {"seed": np.full(len(self.events), self.spec.seed)})
             self.events = []
         spent = self.seconds + time.monotonic() - self.began
-        store.write_json(self.opened.path / "provenance.json", store.provenance(spent))
+        about = store.provenance(spent)
+        if self.together > 1:
+            about["together"] = self.together
+        store.write_json(self.opened.path / "provenance.json", about)
         self.opened.save_checkpoint(self.step, api.to_arrays(self.state), self.about)
 
     def _tell(self) -> None:

@@ -72,9 +72,9 @@ class Bench:
     plan: bool = False
     """Only list the runs, with the time that they will take."""
     executor: str = "local"
-    """local, ray (extra: ray) or slurm (extra: slurm)."""
+    """local, vmap (seeds in one program, for a GPU), ray (extra: ray) or slurm (extra: slurm)."""
     workers: int | None = None
-    """Runs at a time on local or ray; by default one for each core."""
+    """Runs at a time on local or ray, by default one for each core; on vmap, by default 8."""
     ray: tyro.conf.OmitArgPrefixes[RayOptions] = field(default_factory=RayOptions)
     slurm: tyro.conf.OmitArgPrefixes[SlurmOptions] = field(default_factory=SlurmOptions)
     json: bool = False
@@ -140,6 +140,10 @@ class Bench:
 
             executors.require("ray", "ray")
             return Ray(self.ray.address, self.workers, self.ray.bring_back)
+        if self.executor == "vmap":
+            from tapebench.executors.vmap import TOGETHER, Vmap
+
+            return Vmap(self.workers or TOGETHER)
         if self.executor == "slurm":
             from tapebench.executors.slurm import Slurm
 

@@ -50,6 +50,8 @@ class Train:
     """Results directory."""
     workers: int | None = None
     """Processes at work; by default one for each core."""
+    together: int | None = None
+    """Train so many seeds at a time as one vmapped program in this process, as is best on a GPU."""
     log: str | None = None
     """Also log to tensorboard or wandb (extra: tracking)."""
     anew: bool = False
@@ -64,7 +66,14 @@ class Train:
             self._list_options()
             return
         specs = self.specs()
-        make_runs(specs, self.results, workers=self.workers, log=self.log, anew=self.anew)
+        make_runs(
+            specs,
+            self.results,
+            workers=self.workers,
+            together=self.together,
+            log=self.log,
+            anew=self.anew,
+        )
         summaries = {
             str(spec.id): store.read_json(self.results / str(spec.id) / "summary.json")
             for spec in specs
@@ -162,14 +171,17 @@ def make_runs(
     results: Path,
     *,
     workers: int | None = None,
+    together: int | None = None,
     log: str | None = None,
     anew: bool = False,
 ) -> None:
     """Make the runs that are missing, or all of them `anew`; progress on standard error.
 
-    Ends the program if it is interrupted or if runs fail.
+    With `together`, so many at a time in this process, else in processes of their own. Ends the
+    program if it is interrupted or if runs fail.
     """
     from tapebench import sweep
+    from tapebench.executors.vmap import Vmap
 
     todo = list(specs) if anew else sweep.missing(specs, results)
     done = len(specs) - len(todo)
@@ -183,9 +195,12 @@ def make_runs(
     results.mkdir(parents=True, exist_ok=True)
     try:
         with runs_shown(len(specs), done) as report:
-            failures = sweep.run_all(
-                todo, results, workers=workers, report=report, log=log, anew=anew
-            )
+            if together is not None:
+                failures = Vmap(together, log, anew).run(todo, results, report)
+            else:
+                failures = sweep.run_all(
+                    todo, results, workers=workers, report=report, log=log, anew=anew
+                )
     except KeyboardInterrupt:
         print(
             f"tape: interrupted; what was done is in {results}, "

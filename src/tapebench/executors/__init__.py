@@ -1,6 +1,6 @@
-"""Where the runs of a sweep are made: this machine, a Ray cluster, or Slurm.
+"""Where the runs of a sweep are made: this machine's cores or its GPU, a Ray cluster, or Slurm.
 
-An executor is a value with a `run`. All of them make runs by `sweep.make_run` and hold them by the
+An executor is a value with a `run`. All of them hold runs by the
 lock in the results directory, so a sweep may be stopped with one and gone on with by another.
 """
 
@@ -17,7 +17,7 @@ from tapebench import sweep, training
 from tapebench.sweep import Change, Failure
 from tapebench.training import RunSpec
 
-NAMES = ("local", "ray", "slurm")
+NAMES = ("local", "vmap", "ray", "slurm")
 
 
 class Executor(Protocol):

@@ -23,6 +23,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -111,20 +112,26 @@ def _check_alone() -> None:
 @contextmanager
 def _token() -> Iterator[None]:
     """What is started here obeys only those who know a token that nobody else can read."""
-    with tempfile.TemporaryDirectory() as place:
-        file = Path(place) / "token"
+    file = Path(_token_directory().name) / "token"
+    if not file.exists():
         file.touch(mode=0o600)
         file.write_text(secrets.token_hex(32))
-        before = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")}
-        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(file)}
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
+    before = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")}
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(file)}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@cache
+def _token_directory() -> tempfile.TemporaryDirectory[str]:
+    """One for the life of the process: Ray reads a token once and keeps to it."""
+    return tempfile.TemporaryDirectory()
 
 
 class _Board:

@@ -42,9 +42,10 @@ PALETTE = (
     "#56b4e9",
     "#7a5195",
     "#8c6d46",
+    "#5a6678",
 )
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))
-MARKERS = "osD^vP*X"
+MARKERS = "osD^vP*Xh"
 
 TYPE_COLOURS = {"stable": PALETTE[0], "periodic": PALETTE[4], "chaotic": PALETTE[1]}
 TYPE_MARKERS = {"stable": "o", "periodic": "s", "chaotic": "^"}

@@ -23,7 +23,7 @@ from tapebench.exam import STANDARD
 from tapebench.report import figures
 from tapebench.report.figures import Picture
 from tapebench.report.findings import ranked
-from tapebench.report.results import Contest, Findings
+from tapebench.report.results import Contest, Findings, made_with
 from tapebench.report.tables import Table
 
 SHOWN_TAPES = 4
@@ -76,7 +76,7 @@ def render(page: Page) -> str:
         "<section id=about><h2>What is measured</h2><div class=plots>"
         + "".join(map(_figure, page.illustrations))
         + "</div></section>",
-        _facts([*page.facts, *_made_with(page.findings)]),
+        _facts(page),
     ]
     document = {"contests": [_document(section.contest) for section in page.sections]}
     return assemble(page.title, "\n".join(part for part in parts if part), document, "report.js")
@@ -181,37 +181,20 @@ def _figure(picture: Picture) -> str:
     )
 
 
-def _facts(facts: Sequence[tuple[str, str]]) -> str:
-    listed = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts)
-    return f"<section><h2>How it was made</h2><dl>{listed}</dl></section>" if facts else ""
-
-
-def _made_with(findings: Findings) -> list[tuple[str, str]]:
-    """Versions, machines and times that the runs were made with."""
+def _facts(page: Page) -> str:
+    """What was told, then what is known of the runs themselves."""
     about = [
         made
-        for contest in findings.contests
+        for contest in page.findings.contests
         for entry in contest.entries
         for made in entry.provenance
         if made
     ]
-    if not about:
-        return []
-    versions = sorted(
-        {
-            f"tapebench {made['versions']['tapebench']}, jax {made['versions'].get('jax', '?')}"
-            for made in about
-        }
+    facts = dict(page.facts) | dict(made_with(about))
+    listed = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts.items()
     )
-    machines = sorted(
-        {f"{made['machine']['processor']}, {made['machine']['cores']} cores" for made in about}
-    )
-    revisions = sorted({made["revision"][:12] for made in about if made.get("revision")})
-    hours = sum(made.get("seconds") or 0.0 for made in about) / 3600
-    facts = [("versions", "; ".join(versions)), ("machines", "; ".join(machines))]
-    if revisions:
-        facts.append(("revisions", ", ".join(revisions)))
-    return [*facts, ("time at work", f"{hours:.2f} hours of all runs together")]
+    return f"<section><h2>How it was made</h2><dl>{listed}</dl></section>" if facts else ""
 
 
 # What the script shows

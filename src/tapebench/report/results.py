@@ -404,3 +404,22 @@ def _gaps(contest: Contest) -> list[str]:
     if unknown:
         found.append(f"{where}: the exact ceiling of {unknown} rules is not known")
     return found
+
+
+def made_with(provenance: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Versions, machines and times that runs were made with, as facts with names."""
+    if not provenance:
+        return []
+    versions = {
+        f"tapebench {made['versions']['tapebench']}, jax {made['versions'].get('jax', '?')}"
+        for made in provenance
+    }
+    machines = {
+        f"{made['machine']['processor']}, {made['machine']['cores']} cores" for made in provenance
+    }
+    revisions = {made["revision"][:12] for made in provenance if made.get("revision")}
+    hours = sum(made.get("seconds") or 0.0 for made in provenance) / 3600
+    facts = [("versions", "; ".join(sorted(versions))), ("machines", "; ".join(sorted(machines)))]
+    if revisions:
+        facts.append(("revisions", ", ".join(sorted(revisions))))
+    return [*facts, ("time at work", f"{hours:.2f} hours of all runs together")]

@@ -98,6 +98,7 @@ PROBE = {
     for name in agents.NAMES
     if name != "automata"
 }
+PROBE["pearl"] = PROBE["pearl"] | {"encoder": "tapes"}
 PROBE["dreamer"] = _DREAMS_IN_PROBES
 """Options for environments of known values; value-based agents play at random there."""
 

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Config(rad.Config):
-    curl_weight: float = 0.1
+    curl_weight: float = 0.01
     """λ, the weight of the contrastive loss."""
-    momentum: float = 0.95
+    momentum: float = 0.99
     """What the slow copy keeps of itself in each update."""
 
     def __post_init__(self) -> None:

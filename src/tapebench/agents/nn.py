@@ -22,6 +22,10 @@ NETWORKS = ("mlp", "conv")
 CASES = 16
 """Neighbourhoods of three cells, times what becomes of the one in the middle."""
 
+WIDE = 128
+"""Outputs from which on a layer's gradient is faster if written as in `_weight_slope`: by a tenth
+of all training at 128 and 256 units; at 64 it would be slower."""
+
 
 class Mlp(eqx.Module):
     """Fully connected layers: the plain choice, which knows nothing of the ring."""
@@ -139,7 +143,36 @@ def make(
 def linear(layer: eqx.nn.Linear, x: Array) -> Array:
     """An Equinox layer on the last axis of any batch."""
     assert layer.bias is not None
-    return x @ layer.weight.T + layer.bias
+    is_wide = layer.weight.shape[0] >= WIDE
+    return (_product(layer.weight, x) if is_wide else x @ layer.weight.T) + layer.bias
+
+
+@jax.custom_vjp
+def _product(weight: Array, x: Array) -> Array:
+    """`x @ weight.T`, with a gradient that is written for speed."""
+    return x @ weight.T
+
+
+def _product_forward(weight: Array, x: Array) -> tuple[Array, tuple[Array, Array]]:
+    return _product(weight, x), (weight, x)
+
+
+def _product_backward(saved: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
+    weight, x = saved
+    return _weight_slope(x, slope), slope @ weight
+
+
+_product.defvjp(_product_forward, _product_backward)
+
+
+def _weight_slope(x: Array, slope: Array) -> Array:
+    """The sum over the batch of `slope[:, None] * x[None]`, for weights `[out, in]`.
+
+    A CPU multiplies more slowly, by up to a half, if the left side is stored the other way round.
+    So it is turned before; the barrier keeps the compiler from undoing that.
+    """
+    x, slope = (each.reshape(-1, each.shape[-1]) for each in (x, slope))
+    return jax.lax.optimization_barrier(slope.T) @ x
 
 
 def gru(recurrent: eqx.nn.Linear, hidden: Array, given: Array) -> Array:

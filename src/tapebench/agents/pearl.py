@@ -20,8 +20,8 @@ Deviations from Rakelly et al.:
    the values are those of an agent that finds its rule out as it goes, and z' knows one transition
    more than z;
 3. factors have no reward, which the evaluator does not show: here it follows from the next tape;
-4. the encoder sees both tapes and the action or, for `conv`, in how many cells a neighbourhood
-   of three, after the flip, became what: 16 shares, which turned tapes have in common;
+4. the encoder sees in how many cells a neighbourhood of three, after the flip, became what: 16
+   shares, which turned tapes have in common (`encoder=tapes` shows it both tapes and the action);
 5. the prior is a factor of the product, so that no context and little context need no exception;
 6. exploration acts on a z drawn anew in every step, the greedy policy on the mean.
 
@@ -42,11 +42,21 @@ import optax
 from jax import Array
 
 from tapebench.agents import dqn, nn, replay
-from tapebench.agents.api import Agent, check_counts, check_not_negative, descend, observation_size
+from tapebench.agents.api import (
+    Agent,
+    check_counts,
+    check_not_negative,
+    descend,
+    observation_size,
+    one_of,
+)
 from tapebench.agents.replay import Replay
 
 if TYPE_CHECKING:
     from tapebench import env as envs
+
+
+ENCODERS = ("cases", "tapes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +65,9 @@ class Config(dqn.Config):
     """Transitions of the present episode that are looked back on."""
     latent_size: int = 8
     """Entries of z."""
+    encoder: str = "cases"
+    """What the encoder sees of a transition. `cases`: in how many cells a neighbourhood of three
+    became what; `tapes`: both tapes and the action."""
     encoder_width: int = 32
     """Units of the encoder's hidden layers."""
     kl_weight: float = 1e-2
@@ -62,6 +75,7 @@ class Config(dqn.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        one_of("encoder", self.encoder, ENCODERS)
         check_counts(self, "context", "latent_size", "encoder_width")
         check_not_negative(self, "kl_weight")
 
@@ -156,7 +170,9 @@ class Memory(NamedTuple):
 
 def make_encoder(key: Array, config: Config, env: envs.TapeEnv) -> Encoder:
     """The encoder that a config asks for."""
-    width, by_cell = config.encoder_width, config.network == "conv"
+    width, by_cell = config.encoder_width, config.encoder == "cases"
+    if by_cell and env.num_actions != env.length:
+        raise ValueError("encoder 'cases' needs one action per cell: use 'tapes'")
     inputs = nn.CASES if by_cell else 2 * env.length + env.num_actions
     *hidden, head = nn.layers(key, (inputs, width), (width, width), (width, 2 * config.latent_size))
     return Encoder(tuple(hidden), head, env.num_actions, by_cell)

@@ -45,8 +45,8 @@ class Config(dqn.Config):
     """`shift`, `shift-with-action`, `flip`, or one of the former `+flip`."""
     max_shift: int | None = None
     """Cells to rotate by at most, either way; by default 1, or any if the action goes along."""
-    flip_probability: float = 0.03
-    """Of a cell to be inverted: one of 32 on average."""
+    flip_probability: float = 0.01
+    """Of a cell to be inverted: one in three tapes of 32 cells, on average."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

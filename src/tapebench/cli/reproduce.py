@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from tapebench.experiments import Exhibit, Experiment, Results, Scale
 
 
+SENTENCE = 40
+"""Characters from which on a cell is a sentence and not a name or a figure."""
+
+
 @dataclass(frozen=True)
 class Reproduce:
     """List the experiments, or make the missing runs of one and show what it found.
@@ -140,18 +144,24 @@ def print_table(table: Any) -> None:
     from rich.markup import escape
     from rich.table import Column, Table
 
-    first, *others = (column.name for column in table.columns)
+    texts = table.texts()
+    columns = [
+        # Names stay in one line and figures at the right; sentences are broken where they must be.
+        Column(column.name, no_wrap=not at, justify="right" if at else "left")
+        if all(len(row[at]) <= SENTENCE for row in texts)
+        else Column(column.name, overflow="fold")
+        for at, column in enumerate(table.columns)
+    ]
     shown = Table(
-        Column(first, no_wrap=True),
-        *(Column(name, justify="right") for name in others),
+        *columns,
         title=escape(table.title),
         caption=escape(table.caption),
     )
     kinds = [row.kind for row in table.rows]
-    for number, texts in enumerate(table.texts()):
+    for number, row in enumerate(texts):
         if number and kinds[number] != kinds[number - 1]:
             shown.add_section()
-        shown.add_row(*map(escape, texts))
+        shown.add_row(*map(escape, row))
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, 120)

@@ -1,0 +1,5 @@
+"""`python -m tapebench` is `tape`."""
+
+from tapebench.cli import main
+
+main()

@@ -81,9 +81,12 @@ class Reproduce:
         asked = None if rules is None else tuple(sorted(rules))
         return Scale(get_track(self.track), self.seeds, self.split, asked)
 
+    def place(self, name: str) -> Path:
+        """Where what an experiment shows is written."""
+        return self.results / "reproduce" / name
+
     def list(self, known: dict[str, Experiment], found: dict[str, Results]) -> None:
         """Every experiment: what it is for, what is there, and how long the rest takes."""
-        from rich.console import Console
         from rich.table import Column, Table
 
         from tapebench.bench import duration, estimate
@@ -92,6 +95,10 @@ class Reproduce:
         for name, results in found.items():
             done = {spec.id for group in results.finished.values() for spec in group}
             rest = [spec for spec in results.specs if spec.id not in done]
+            is_shown = (self.place(name) / "index.html").is_file()
+            left = sum(estimate(spec, self.results) for spec in rest)
+            if not is_shown:
+                left += known[name].seconds
             rows.append(
                 {
                     "name": name,
@@ -99,20 +106,32 @@ class Reproduce:
                     "paper": known[name].paper,
                     "runs": len(results.specs),
                     "done": len(done),
-                    "seconds": round(sum(estimate(spec, self.results) for spec in rest), 1),
+                    "shown": is_shown,
+                    "seconds": round(left, 1),
                     "command": f"tape reproduce {name} --track {self.track}",
                 }
             )
         if self.json:
             print(json.dumps({"track": self.track, "experiments": rows}))
             return
-        table = Table(Column("experiment", no_wrap=True), "what it shows", "runs done", "to do")
+        table = Table(
+            Column("experiment", no_wrap=True),
+            "what it shows",
+            "of the paper",
+            Column("runs done", justify="right"),
+            "shown",
+            "to do, on one core",
+        )
         for row in rows:
-            about = row["about"] + (f" ({row['paper']})" if row["paper"] else "")
-            left = f"{duration(row['seconds'])} of one core" if row["seconds"] else ""
-            state = f"{row['done']}/{row['runs']}" if row["runs"] else "needs none"
-            table.add_row(row["name"], about, state, left)
-        Console().print(table)
+            table.add_row(
+                row["name"],
+                row["about"],
+                row["paper"],
+                f"{row['done']}/{row['runs']}" if row["runs"] else "needs none",
+                "yes" if row["shown"] else "no",
+                duration(row["seconds"]) if row["seconds"] else "",
+            )
+        wide_console().print(table)
         print(f"tape reproduce NAME --track {self.track} makes what is missing and shows it")
 
     def exhibit(self, experiment: Experiment, results: Results) -> None:
@@ -124,7 +143,7 @@ class Reproduce:
             raise ValueError(f"no run of {experiment.name} is done: leave out --show to make them")
         training.use_compilation_cache()
         found = experiment.show(results)
-        place = self.results / "reproduce" / experiment.name
+        place = self.place(experiment.name)
         found.save(place)
         page = render_exhibit(experiment.name, experiment.about, found.tables, found.pictures)
         store.write_text(place / "index.html", page)
@@ -140,7 +159,6 @@ class Reproduce:
 
 def print_table(table: Any) -> None:
     """A table of the report on a terminal."""
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Column, Table
 
@@ -162,10 +180,17 @@ def print_table(table: Any) -> None:
         if number and kinds[number] != kinds[number - 1]:
             shown.add_section()
         shown.add_row(*map(escape, row))
+    wide_console().print(shown)
+
+
+def wide_console() -> Any:
+    """Standard output, with room for a table where there is no window to be filled."""
+    from rich.console import Console
+
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, 120)
-    console.print(shown)
+    return console
 
 
 def as_document(found: Exhibit, missing: Sequence[str], place: Path) -> dict[str, Any]:

@@ -99,7 +99,11 @@ class Experiment:
     show: Callable[[Results], Exhibit]
     """From whatever is finished; of every setting at least one run, or nothing is said of it."""
     paper: str = ""
-    """The table or figure of the paper that it stands for; empty for what is new."""
+    """The tables and figures of the paper that it stands for, by their labels; empty for what is
+    new."""
+    seconds: float = 0.0
+    """What it takes to show it for the first time on one core, beside the runs; roughly, at the
+    size of `lite`."""
 
 
 @dataclass(frozen=True)

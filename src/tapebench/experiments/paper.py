@@ -11,10 +11,10 @@ import numpy as np
 
 from tapebench import protocol, score, store, training
 from tapebench.exam import SUBSETS, Exam, make_exam
-from tapebench.experiments import Exhibit, Experiment, Results, Scale
+from tapebench.experiments import Exhibit, Experiment, Results, Scale, untrained
 from tapebench.experiments.variants import Variant, compare, over_seeds, share, slug
 from tapebench.policy import Policy
-from tapebench.report import findings
+from tapebench.report import findings, illustrations
 from tapebench.report.figures import Picture, boxes
 from tapebench.report.results import read
 from tapebench.report.tables import CEILING, REFERENCE, Column, Row, Table
@@ -347,20 +347,33 @@ def _ood_beside(exam: Exam) -> list[float]:
     return [*lines, float(possible[rows].mean())]
 
 
+def show_illustrations(results: Results) -> Exhibit:
+    """What the benchmark is, in pictures."""
+    return Exhibit(tables=(), pictures=tuple(illustrations.all_pictures()))
+
+
 EXPERIMENTS = (
+    Experiment(
+        name="illustrations",
+        about="What a step is, how the benchmark works, and the same flips under other laws.",
+        settings=untrained,
+        show=show_illustrations,
+        paper="fig:tape, fig:mechanism, fig:tape_evolution",
+        seconds=5.0,
+    ),
     Experiment(
         name="main",
         about="Every agent of the track on both sides of the split: all tables and figures.",
         settings=main_settings,
         show=show_main,
-        paper="its main and continuous tables, results by type and by rule",
+        paper="tab:extended_main, tab:continuous_metrics, fig:per_rule",
     ),
     Experiment(
         name="holdout-length",
         about="Do policies go on where episodes are longer than in training?",
         settings=main_settings,
         show=show_horizons,
-        paper="its table of horizons 32 and 64",
+        paper="tab:holdout_length",
     ),
     compare(
         "train-on-test",
@@ -368,27 +381,27 @@ EXPERIMENTS = (
         "What could be had on the held-out rules by training on them?",
         ON_TEST,
         seeds=SEEDS,
-        paper="the row of its bounds that it leaves empty",
+        paper="tab:oracle_bounds, the row that it leaves empty",
     ),
     Experiment(
         name="fixed-rules",
         about="One rule at a time: can it be learnt at all?",
         settings=fixed_settings,
         show=show_fixed,
-        paper="Experiment 1",
+        paper="tab:rebuttal_exp1",
     ),
     Experiment(
         name="small-scale",
         about="Tapes of 16 cells, many rules and one, beside the planner.",
         settings=small_settings,
         show=show_small,
-        paper="Experiment 2",
+        paper="tab:rebuttal_exp2",
     ),
     Experiment(
         name="split-robustness",
         about="Does it matter which rules are held out?",
         settings=partition_settings,
         show=show_partitions,
-        paper="the figure of split robustness",
+        paper="fig:split_robustness",
     ),
 )

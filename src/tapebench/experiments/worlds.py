@@ -321,7 +321,7 @@ EXPERIMENTS = (
         about="Can world models be believed, on rules they have seen and on others?",
         settings=credibility_settings,
         show=show_credibility,
-        paper="the diagnostics of its DreamerV3-style baseline",
+        paper="app:dreamer_credibility",
     ),
     compare(
         "automata-control",

@@ -41,10 +41,14 @@ class Worker:
 
     def ask(self, question: str, about: str) -> Any:
         """Send a line and wait for the answer."""
+        self.tell(question)
+        return self.answer(about)
+
+    def tell(self, question: str) -> None:
+        """Send a line; the answer is asked for later."""
         assert self._process.stdin
         with contextlib.suppress(BrokenPipeError):
             print(question, file=self._process.stdin)
-        return self.answer(about)
 
     def answer(self, about: str) -> Any:
         """The next line; if there is none, the error names what was measured."""

@@ -8,8 +8,9 @@ round of each counts. Seconds are those that the processor spent on the contesta
 whatever else runs on the core disturbs little; on a quiet machine they are those of the clock.
 
 With DQN, both sides learn from batches of 128, once in four environment steps, with the same
-layers; ours is Double DQN, which computes a quarter more, unless it says otherwise. The limit is
-the rate of products of 128 × 256 by 256 × 256 in one compiled loop.
+layers and the same target; Double DQN, our default, computes a quarter more. The limit is the rate
+of products of 128 × 256 by 256 × 256 in one compiled loop. DQN is also measured with two processes
+of a kind at work at once, which share the machine's caches and memory.
 
 With PPO, both sides have the environments, rollouts, epochs and minibatches that are our defaults.
 Policy and value share all layers but the last, in ours as in theirs, where separate ones are the
@@ -78,15 +79,15 @@ class Contestant:
 
 
 LIMIT = Contestant("limit")
-DQN = {width: Contestant("dqn", width, double=True) for width in (256, 128)}
-SINGLE = {width: Contestant("dqn", width) for width in (256, 128)}
+DQN = {width: Contestant("dqn", width) for width in (256, 128)}
+DOUBLE = {width: Contestant("dqn", width, double=True) for width in (256, 128)}
 SB3 = {width: Contestant("dqn", width, by_sb3=True) for width in (256, 128)}
 PPO, SB3_PPO = Contestant("ppo", 64), Contestant("ppo", 64, by_sb3=True)
 RPPO, SB3_RPPO = Contestant("rppo", 64), Contestant("rppo", 64, by_sb3=True)
 GRADIENT = [PPO, SB3_PPO, RPPO, SB3_RPPO]
 CONTESTANTS = [LIMIT, *DQN.values(), *SB3.values(), *GRADIENT]
 OTHERS = [
-    *SINGLE.values(),
+    *DOUBLE.values(),
     *(Contestant(name, 256, double=True) for name in ("rad", "curl", "pearl")),
 ]
 """On which no mark rests; a quick run leaves them out."""
@@ -358,6 +359,30 @@ def take_turns(
     return rates
 
 
+def work_in_pairs(
+    contestants: list[Contestant], rounds: int, seconds: float
+) -> dict[Contestant, list[float]]:
+    """The rate of two processes together, in each round, of every contestant."""
+    rates: dict[Contestant, list[float]] = {contestant: [] for contestant in contestants}
+    with contextlib.ExitStack() as stack:
+        pairs: dict[Contestant, list[Worker]] = {}
+        for contestant in contestants:
+            log(f"starting two of {contestant.label}")
+            pairs[contestant] = []
+            for _ in range(2):
+                worker = start(contestant, "--seconds", str(seconds))
+                stack.callback(worker.close)
+                worker.ask("go", contestant.label)
+                pairs[contestant].append(worker)
+        for number in range(rounds):
+            log(f"pairs, round {number + 1} of {rounds}")
+            for contestant, pair in pairs.items():
+                for worker in pair:
+                    worker.tell("go")
+                rates[contestant].append(sum(worker.answer(contestant.label) for worker in pair))
+    return rates
+
+
 def start_ups(contestant: Contestant) -> dict[str, dict[str, float]]:
     """What a fresh worker takes, with an empty cache and with the one that the first has filled."""
     found = {}
@@ -423,12 +448,17 @@ def terms(contestant: Contestant) -> str:
     )
 
 
-def find_marks(best: dict[Contestant, float], memory: float) -> list[Mark]:
+def find_marks(
+    best: dict[Contestant, float], both: dict[Contestant, float], memory: float
+) -> list[Mark]:
+    """What is promised; `best` is on one core, `both` on two."""
     share = share_of_limit(DQN[256], best[DQN[256]], best[LIMIT])
     return [
-        Mark("Double DQN 2 × 256 / SB3 DQN", 2.8, best[DQN[256]] / best[SB3[256]]),
-        Mark("Double DQN 2 × 128 / SB3 DQN", 6.0, best[DQN[128]] / best[SB3[128]]),
-        Mark("Double DQN 2 × 256, share of the limit", 0.6, share),
+        Mark("DQN 2 × 256 / SB3 DQN", 2.8, best[DQN[256]] / best[SB3[256]]),
+        Mark("DQN 2 × 128 / SB3 DQN", 6.0, best[DQN[128]] / best[SB3[128]]),
+        Mark("DQN 2 × 256 / SB3 DQN, on two cores", None, both[DQN[256]] / both[SB3[256]]),
+        Mark("DQN 2 × 128 / SB3 DQN, on two cores", None, both[DQN[128]] / both[SB3[128]]),
+        Mark("DQN 2 × 256, share of the limit", 0.6, share),
         Mark("PPO 2 × 64 / SB3 PPO", 4.5, best[PPO] / best[SB3_PPO]),
         Mark("RPPO / sb3-contrib RecurrentPPO", None, best[RPPO] / best[SB3_RPPO]),
         Mark("memory of a worker, GiB", 1.5, memory, is_most=True),
@@ -456,8 +486,10 @@ def run(options: argparse.Namespace) -> None:
     contestants = CONTESTANTS if options.quick else CONTESTANTS + OTHERS
     rates = take_turns(contestants, rounds, seconds)
     best = {contestant: max(found) for contestant, found in rates.items()}
+    pairs = work_in_pairs([*DQN.values(), *SB3.values()], rounds // 2, seconds)
+    both = {contestant: max(found) for contestant, found in pairs.items()}
     fresh = start_ups(DQN[256])
-    marks = find_marks(best, max(found["memory_gib"] for found in fresh.values()))
+    marks = find_marks(best, both, max(found["memory_gib"] for found in fresh.values()))
 
     rows = []
     for contestant in contestants[1:]:
@@ -472,6 +504,11 @@ def run(options: argparse.Namespace) -> None:
     console.print(table(title, ("agent", "steps/s", "median", "share of limit"), rows))
     for contestant in (PPO, RPPO):
         console.print(terms(contestant))
+    rows = [
+        [contestant.label, f"{rate:,.0f}", f"{rate / best[contestant]:.2f}"]
+        for contestant, rate in both.items()
+    ]
+    console.print(table("Two at once", ("agent", "steps/s", "against one"), rows))
     lines = [
         [name, f"{found['compile_seconds']:.1f}", f"{found['memory_gib']:.2f}"]
         for name, found in fresh.items()
@@ -499,6 +536,10 @@ def run(options: argparse.Namespace) -> None:
         "results": [
             {**asdict(contestant), "label": contestant.label, "rates": rates[contestant]}
             for contestant in contestants[1:]
+        ],
+        "pairs": [
+            {**asdict(contestant), "label": contestant.label, "rates": found}
+            for contestant, found in pairs.items()
         ],
         "fresh_worker": fresh,
         "marks": [asdict(mark) | {"reached": mark.reached} for mark in marks],

@@ -120,33 +120,34 @@ def test_seeds_in_one_program_do_not_depend_on_which_are_beside_them(tmp_path):
         np.testing.assert_allclose(ours[name], array, rtol=1e-3, atol=1e-4, err_msg=name)
 
 
-def test_interrupted_seeds_in_one_program_catch_up_with_each_other(tmp_path):
-    specs = SHORT[:2]
-    assert Vmap(2).run(specs, tmp_path / "calm", ignore, ignore) == []
+def interrupted_at(step, specs, place):
+    """Ctrl-C when a run is that far; it is heeded after the next chunk."""
 
     def interrupt(event):
-        if event["step"] == 600:
+        if event["step"] == step:
             os.kill(os.getpid(), signal.SIGINT)
 
-    place = tmp_path / "hasty"
     with pytest.raises(KeyboardInterrupt):
         Vmap(2).run(specs, place, interrupt, ignore)
-    assert [store.load_checkpoint(place / str(spec.id))[0] for spec in specs] == [600, 600]
-    # One of them alone gets ahead, as after a kill between two checkpoints.
-    with pytest.raises(KeyboardInterrupt):
-        Vmap(2).run(
-            specs[:1],
-            place,
-            lambda event: os.kill(os.getpid(), signal.SIGINT) if event["step"] == 1000 else None,
-            ignore,
-        )
-    assert Vmap(2).run(specs, place, ignore, ignore) == []
+    return [store.load_checkpoint(place / str(spec.id))[0] for spec in specs]
+
+
+def test_interrupted_seeds_in_one_program_go_on_and_catch_up_with_each_other(tmp_path):
+    specs = SHORT[:2]
+    assert Vmap(2).run(specs, tmp_path / "calm", ignore, ignore) == []
+    assert interrupted_at(400, specs, tmp_path / "hasty") == [600, 600]
+    assert Vmap(2).run(specs, tmp_path / "hasty", ignore, ignore) == []
+    same_rows(specs, tmp_path / "hasty", tmp_path / "calm")
+    # One of them gets ahead, as after a kill between two checkpoints.
+    assert interrupted_at(400, specs, tmp_path / "apart") == [600, 600]
+    assert interrupted_at(800, specs[:1], tmp_path / "apart") == [1000]
+    assert Vmap(2).run(specs, tmp_path / "apart", ignore, ignore) == []
     for spec in specs:
-        ours, calm = (
+        curves = [
             store.read_table(tmp_path / name / str(spec.id) / "curve.parquet")
-            for name in ("hasty", "calm")
-        )
-        np.testing.assert_array_equal(ours["step"], calm["step"])
+            for name in ("apart", "calm")
+        ]
+        np.testing.assert_array_equal(*(curve["step"] for curve in curves))
 
 
 def test_a_failure_in_one_program_is_each_runs_own(tmp_path, monkeypatch):

@@ -16,6 +16,7 @@ import pytest
 from tapebench import protocol, store, sweep, training
 from tapebench.exam import make_exam
 from tapebench.training import RunSpec
+from test_cli import tape
 
 SPEC = RunSpec(
     agent="dqn",
@@ -172,6 +173,18 @@ def test_ctrl_c_stores_the_state_and_the_same_command_goes_on(tmp_path, uninterr
     step, _ = store.load_checkpoint(run)
     assert 0 < step < 40_000
     assert not (run / store.MARKER).exists()
+
+
+def test_seeds_are_trained_together_if_asked_to(capsys, tmp_path):
+    options = [f"{key}={value}" for key, value in SPEC.options.items()]
+    command = ["train", "dqn", "--track", "smoke", "--steps", "4000", "--evaluate-every", "1000"]
+    command += ["--seeds", "2", "--results", str(tmp_path), "--json", "--set", *options]
+    code, out, err = tape(capsys, *command, "--together", "0")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "together must be at least 1" in err
+    code, out, _ = tape(capsys, *command, "--together", "2")
+    assert code == 0
+    assert sorted(json.loads(out)) == [f"main/dqn/fps30/s0{seed}" for seed in range(2)]
 
 
 def test_a_stored_run_sits_any_exam_of_its_length(uninterrupted):

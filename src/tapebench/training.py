@@ -196,7 +196,8 @@ def run_together(
     Those that have fallen behind, as after a kill, catch up first. Else as `run`.
     """
     import jax
-    import jax.numpy as jnp
+
+    from tapebench.agents import api
 
     trainers = [_Trainer(run, report, len(runs)) for run in runs if not run.opened.is_done]
     if not trainers:
@@ -207,13 +208,13 @@ def run_together(
     while (first := min(trainer.step for trainer in trainers)) < steps:
         group = [trainer for trainer in trainers if trainer.step == first]
         until = min((trainer.step for trainer in trainers if trainer.step > first), default=steps)
-        states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(one.state for one in group))
+        states = api.stack([trainer.state for trainer in group])
         for step in range(first + chunk, until + chunk, chunk):
             states, metrics = train(states)
             is_stopping = stop() and step < steps
             for number, trainer in enumerate(group):
                 if step % every == 0 or step == until or is_stopping:
-                    trainer.state = jax.tree.map(lambda leaf, n=number: leaf[n], states)
+                    trainer.state = api.unstack(states, number)
                 trainer.took_a_chunk({name: value[number] for name, value in metrics.items()})
             if is_stopping:
                 for trainer in group:

@@ -6,7 +6,7 @@ Also what every agent's file needs and there is only one way to do.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +67,26 @@ def from_arrays(like: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         _restore(name, leaf, arrays[name]) for name, (_, leaf) in zip(names, leaves, strict=True)
     ]
     return jax.tree_util.tree_unflatten(tree, restored)
+
+
+def stack(states: Sequence[Any]) -> Any:
+    """States of the same agent as one, to be mapped over."""
+
+    def join(*leaves: Array) -> Array:
+        joined = jax.numpy.stack([_plain(leaf) for leaf in leaves])
+        return jax.random.wrap_key_data(joined) if _is_key(leaves[0]) else joined
+
+    return jax.tree.map(join, *states)
+
+
+def unstack(states: Any, number: int) -> Any:
+    """One of the states of a `stack`."""
+
+    def take(leaf: Array) -> Array:
+        found = _plain(leaf)[number]
+        return jax.random.wrap_key_data(found) if _is_key(leaf) else found
+
+    return jax.tree.map(take, states)
 
 
 def snapshot(

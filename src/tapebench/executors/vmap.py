@@ -132,8 +132,9 @@ def _heeded_interrupts() -> Iterator[Callable[[], bool]]:
 
     def heed(number: int, frame: object) -> None:
         nonlocal asked
+        if not asked:
+            print("tape: storing the states of the runs", file=sys.stderr)
         asked = True
-        print("tape: storing the states of the runs", file=sys.stderr)
 
     before = signal.signal(signal.SIGINT, heed)
     try:

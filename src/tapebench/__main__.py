@@ -1,5 +1,0 @@
-"""`python -m tapebench` is `tape`."""
-
-from tapebench.cli import main
-
-main()

@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from tapebench.experiments import Exhibit, Experiment, Results, Scale
 
 
-SENTENCE = 40
-"""Characters from which on a cell is a sentence and not a name or a figure."""
-
-
 @dataclass(frozen=True)
 class Reproduce:
     """List the experiments, or make the missing runs of one and show what it found.
@@ -162,11 +158,13 @@ def print_table(table: Any) -> None:
     from rich.markup import escape
     from rich.table import Column, Table
 
+    from tapebench.report.tables import PROSE
+
     texts = table.texts()
     columns = [
         # Names stay in one line and figures at the right; sentences are broken where they must be.
         Column(column.name, no_wrap=not at, justify="right" if at else "left")
-        if all(len(row[at]) <= SENTENCE for row in texts)
+        if all(len(row[at]) <= PROSE for row in texts)
         else Column(column.name, overflow="fold")
         for at, column in enumerate(table.columns)
     ]

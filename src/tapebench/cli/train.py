@@ -51,7 +51,7 @@ class Train:
     workers: int | None = None
     """Processes at work; by default one for each core."""
     together: int | None = None
-    """Train so many seeds at a time as one vmapped program in this process, as is best on a GPU."""
+    """Train so many seeds at a time as one vmapped program in this process; meant for a GPU."""
     log: str | None = None
     """Also log to tensorboard or wandb (extra: tracking)."""
     anew: bool = False

@@ -1,7 +1,7 @@
 """Where the runs of a sweep are made: this machine's cores or its GPU, a Ray cluster, or Slurm.
 
-An executor is a value with a `run`. All of them hold runs by the
-lock in the results directory, so a sweep may be stopped with one and gone on with by another.
+An executor is a value with a `run`. All of them hold runs by the lock in the results directory, so
+a sweep may be stopped with one and gone on with by another.
 """
 
 from __future__ import annotations

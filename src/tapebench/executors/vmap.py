@@ -1,8 +1,8 @@
 """Runs side by side in one program: the seeds of a setting, vmapped.
 
-For a GPU, where one small network leaves most of the device idle and eight cost little more than
-one. Everything happens in this process, on JAX's default device. A core of its own for each run, as
-`sweep` gives it, is faster where there are only cores.
+Meant for a GPU, which one small network does not fill; tested on a CPU alone. Everything happens in
+this process, on JAX's default device. A core of its own for each run, as `sweep` gives it, is
+faster where there are only cores.
 
 A run's rows do not depend on which seeds are beside it, but the last bits may depend on how many
 there are: a device adds up batches of another size in another order. Provenance says how many.

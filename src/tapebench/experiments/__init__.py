@@ -61,10 +61,9 @@ class Scale:
         given = {"split": split, "rules": None if asked is None else list(asked)}
         return self.track.exam(**given | changes)
 
-    @property
-    def about(self) -> str:
-        """What was asked, as a sentence below a table."""
-        exam = self.exam()
+    def about(self, **changes: Any) -> str:
+        """What was asked, as a sentence below a table; `changes` as for `exam`."""
+        exam = self.exam(**changes)
         return (
             f"Ours: track {self.track.name}, {exam.split}, L = {exam.task.length}, "
             f"H = {exam.task.horizon}, {len(exam.rules)} rules with {exam.episodes} start tapes "

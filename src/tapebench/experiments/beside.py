@@ -170,11 +170,16 @@ def measured_fixed(results: Results, keys: Sequence[str]) -> Measured:
     return found
 
 
+def small_world(results: Results) -> dict[str, Any]:
+    """What the exam of the smaller regime has in place of the track's."""
+    length = min(SMALL, results.scale.track.length)
+    return {"length": length, "horizon": length, "mask": None}
+
+
 def measured_small(results: Results, keys: Sequence[str]) -> Measured:
     """The planner on smaller tapes and the exact ceiling, and the runs of `small-scale`."""
     found: dict[str, dict[str, Any]] = {}
-    length = min(SMALL, results.scale.track.length)
-    world = {"length": length, "horizon": length, "mask": None}
+    world = small_world(results)
     whole = results.scale.exam(**world)
     few = results.scale.exam(rules=list(RULES), **world)
     asked = {"all rules": (whole, np.arange(len(whole.rules)))}
@@ -319,10 +324,11 @@ def beside(name: str, table: Published, ours: Measured, results: Results) -> Tab
         for who, values in (ours.get(label) or {OURS: {}}).items():
             rows.append(Row((label, who, *(values.get(key) for key in keys))))
     digits = DIGITS.get(name, 3)
+    about = results.scale.about(**small_world(results) if name == "small-scale" else {})
     return Table(
         name=f"beside-{name}",
         title=table.title,
-        caption=f"The paper: {table.where}. {results.scale.about} Intervals of ours are 95%: over "
+        caption=f"The paper: {table.where}. {about} Intervals of ours are 95%: over "
         "seeds for agents, over rules and start tapes for references. A dash is what is not "
         "printed there, or not measured here.",
         columns=(
@@ -365,7 +371,7 @@ def statement_table(results: Results) -> Table:
     return Table(
         name="beside-text",
         title="Numbers in the running text",
-        caption=f"{results.scale.about} Ranges of ours are over agents.",
+        caption=f"{results.scale.about()} Ranges of ours are over agents.",
         columns=tuple(map(Column, ("the paper says", "where", "paper", "source", "ours"))),
         rows=tuple(rows),
     )

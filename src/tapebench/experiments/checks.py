@@ -48,7 +48,7 @@ def check_table(results: Results) -> Table:
         name="beside-checks",
         title="What the printed numbers say of each other, and what is measured",
         caption="Arithmetic on printed numbers allows for their rounding. Nothing is said about "
-        f"causes. {results.scale.about}",
+        f"causes. {results.scale.about()}",
         columns=tuple(map(Column, ("claimed or printed", "where", "follows or measured", "agree"))),
         rows=tuple(Row((one.claim, one.where, one.found, one.agree)) for one in made),
     )

@@ -47,6 +47,7 @@ def store_run(root, name, seed, *, experiment="main", exam=EXAM, last=2, trained
         "seed": seed,
         "experiment": experiment,
         "split": exam.split,
+        "last": last,
         "trained_on": list(trained_on or exam.origin.train),
         "exam": exam.identity,
     }
@@ -60,7 +61,7 @@ def store_run(root, name, seed, *, experiment="main", exam=EXAM, last=2, trained
             if number > 1:
                 run.extend("eval", score.rows(found, exam, optimal, **whose, step=step))
         store.write_json(run.path / "provenance.json", store.provenance(12.0))
-        run.finish(training.summarise(run.read("curve"), last))
+        run.finish(training.summarise(run.read("curve"), run.read("eval"), last))
         return run.path
 
 

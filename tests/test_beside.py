@@ -27,7 +27,8 @@ def finish(results, spec):
     found = rollout(policy.flip_ones(exam.task), exam.task, None, exam.episodes, seed=spec.seed)
     with store.open_run(results.root, spec.id, spec.as_dict()) as run:
         run.extend("curve", score.rule_means(found, exam, step=spec.steps))
-        run.finish(training.summarise(run.read("curve"), spec.last))
+        run.extend("eval", score.rows(found, exam, exam.optimal_steps(), step=spec.steps))
+        run.finish(training.summarise(run.read("curve"), run.read("eval"), spec.last))
     return found
 
 

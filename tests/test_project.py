@@ -30,6 +30,7 @@ FLOW = [
     "references",
     "agents",
     "store",
+    "shipped",
     "exam",
     "bundle",
     "score",

@@ -58,7 +58,7 @@ def test_scores_are_those_of_the_episodes(found, contest):
             )
 
 
-def test_exact_answers_come_from_the_stored_episodes(contest):
+def test_exact_answers_are_those_of_the_exam_and_of_its_episodes(contest):
     np.testing.assert_array_equal(contest.optimal_steps, EXAM.optimal_steps())
     np.testing.assert_allclose(contest.ceilings, (EXAM.optimal_steps() >= 0).mean(axis=1))
     for entry in contest.entries:

@@ -4,8 +4,8 @@
 
 Trains on the training side of the split `tuning` and judges by success on its validation side,
 which has no rule that is held out in `fps30` or `matched30`. Trial 0 is the agent's defaults; the
-others are drawn from its `SPACE`, or with `--sizes` from its `SIZES`, which is for a second search
-around the best of the first. Runs are kept and resumed; the result is written to
+others are drawn from its `SPACE`. `--sizes` is a second search around the best of the first,
+with what is in `SIZES`. Runs are kept and resumed; the result is written to
 `docs/tuning/AGENT-NETWORK.json`, or to `AGENT-NETWORK-sizes.json`.
 """
 
@@ -38,7 +38,7 @@ SPACE: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "rad": {"max_shift": (1, 4), "flip_probability": (0.01, 0.03, 0.1)},
     "curl": {"curl_weight": (0.01, 0.1, 1.0), "momentum": (0.95, 0.99)},
-    "pearl": {"context": (4, 8), "latent_size": (4, 8), "kl_weight": (1e-3, 1e-2, 1e-1)},
+    "pearl": {"context": (4, 8), "latent_size": (4, 8), "kl_weight": (1e-4, 1e-3, 1e-2)},
     "ppo": {
         "learning_rate": (5e-4, 1e-3, 2e-3),
         "discount": (0.9, 0.98, 1.0),
@@ -64,10 +64,11 @@ SPACE: dict[str, dict[str, tuple[Any, ...]]] = {
 searches what it adds: so what it gains or loses is due to that and not to luckier settings."""
 
 SIZES: dict[str, dict[str, tuple[Any, ...]]] = {
-    "dqn": {"width": (32, 64), "batch": (256, 512), "steps_per_update": (2, 4)},
-    "ppo": {"width": (64, 128, 256), "depth": (2, 3), "num_envs": (40, 80)},
+    "dqn-mlp": {"width": (32, 64), "batch": (256, 512), "steps_per_update": (2, 4)},
+    "dqn-conv": {"kernel": (3, 5), "depth": (2, 3)},
+    "ppo-mlp": {"width": (64, 128, 256), "depth": (2, 3), "num_envs": (40, 80)},
 }
-"""How large things are and how often they learn: what costs time."""
+"""How large things are and how often they learn: what costs time. By agent and network."""
 
 
 def main() -> None:
@@ -81,20 +82,24 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200_000)
     parser.add_argument("--results", type=Path, default=Path("runs/tuning"))
     options = parser.parse_args()
-    space = (SIZES if options.sizes else SPACE).get(options.agent)
-    if space is None:
-        parser.error(f"--sizes is for {' and '.join(SIZES)}: variants have the sizes of these")
-    options.trials = options.trials or (10 if options.agent in SIZES else 5)
     options.network = options.network or agents.configure(options.agent).network
+    name = f"{options.agent}-{options.network}"
+    space = SIZES.get(name) if options.sizes else SPACE[options.agent]
+    if space is None:
+        parser.error(f"--sizes is for {', '.join(SIZES)}: variants have the sizes of these")
+    is_plain = any(key.startswith(f"{options.agent}-") for key in SIZES)
+    options.trials = options.trials or (10 if is_plain else 5)
     fixed = {"network": options.network}
+    if options.sizes:
+        fixed |= store.read_json(PLACE / f"{name}.json")["trials"][0]["options"]
     defaults = asdict(agents.configure(options.agent, **fixed))
     trials = [fixed | trial for trial in draw(space, defaults, options.trials)]
-    name = f"{options.network}-sizes" if options.sizes else options.network
+    label = f"{options.network}-sizes" if options.sizes else options.network
     specs = [
         RunSpec(
             agent=options.agent,
             seed=seed,
-            experiment=f"{name}-{number}",
+            experiment=f"{label}-{number}",
             split="tuning",
             options=trial,
             steps=options.steps,
@@ -110,7 +115,7 @@ def main() -> None:
         print(f"{failure.run}: {failure.reason}", file=sys.stderr)
     found: list[dict[str, Any]] = []
     for number, trial in enumerate(trials):
-        ours = [spec for spec in specs if spec.experiment == f"{name}-{number}"]
+        ours = [spec for spec in specs if spec.experiment == f"{label}-{number}"]
         done = [path for spec in ours if (path := place(spec, options.results)).is_file()]
         scores = [store.read_json(path)["ood"]["success"] for path in done]
         seen = [store.read_json(path)["id"]["success"] for path in done]
@@ -133,7 +138,7 @@ def main() -> None:
         "trials": found,
     }
     PLACE.mkdir(exist_ok=True)
-    store.write_text(PLACE / f"{options.agent}-{name}.json", json.dumps(document, indent=1) + "\n")
+    store.write_text(PLACE / f"{options.agent}-{label}.json", json.dumps(document, indent=1) + "\n")
     for row in found:
         print(row["mean_validation"], row["options"])
 

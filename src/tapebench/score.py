@@ -95,6 +95,11 @@ def rule_means(episodes: Episodes, exam: Exam, **run: Any) -> dict[str, np.ndarr
     }
 
 
+def counted(step: np.ndarray, last: int) -> np.ndarray:
+    """Which rows of a curve are of the last evaluations, those that count."""
+    return np.isin(step, np.unique(step)[-last:])
+
+
 def _constant(run: Mapping[str, Any], num: int) -> dict[str, np.ndarray]:
     return {
         name: np.full(num, value, object if isinstance(value, str) else None)

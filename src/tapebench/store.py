@@ -165,13 +165,7 @@ class Run:
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write the summary, then the marker with the hash of every file."""
         write_json(self.path / "summary.json", summary)
-        files = {}
-        for file in sorted(self.path.rglob("*")):
-            name = file.relative_to(self.path).as_posix()
-            is_ours = file.suffix in (".json", ".parquet", ".safetensors") and name != MARKER
-            if is_ours and not file.name.startswith("."):
-                files[name] = {"size": file.stat().st_size, "sha256": _file_hash(file)}
-        write_json(self.path / MARKER, {"schema": SCHEMA, "files": files})
+        mark(self.path)
 
 
 @contextmanager
@@ -210,6 +204,17 @@ def open_run(
                 "choose another experiment name, or start it anew"
             )
         yield Run(path, wanted)
+
+
+def mark(path: Path) -> None:
+    """Write the marker into a run's directory: from now on it is finished."""
+    files = {}
+    for file in sorted(path.rglob("*")):
+        name = file.relative_to(path).as_posix()
+        is_ours = file.suffix in (".json", ".parquet", ".safetensors") and name != MARKER
+        if is_ours and not file.name.startswith("."):
+            files[name] = {"size": file.stat().st_size, "sha256": file_hash(file)}
+    write_json(path / MARKER, {"schema": SCHEMA, "files": files})
 
 
 def pack(path: Path) -> dict[str, bytes]:
@@ -276,8 +281,8 @@ def write_bytes(path: Path, data: bytes) -> None:
 
     A full disk or a missing permission is reported as a ValueError that names the file.
     """
-    with _aside(path) as aside:
-        aside.write_bytes(data)
+    with aside(path) as file:
+        file.write_bytes(data)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -311,11 +316,11 @@ def write_table(path: Path, table: Table) -> None:
         name: column.astype(object) if column.dtype.kind == "U" else column
         for name, column in table.items()
     }
-    with _aside(path) as aside, duckdb.connect() as connection:
+    with aside(path) as file, duckdb.connect() as connection:
         connection.register("columns_to_write", columns)
         connection.execute(
             "copy (select * from columns_to_write) to $to (format parquet, compression zstd)",
-            {"to": str(aside)},
+            {"to": str(file)},
         )
 
 
@@ -340,17 +345,17 @@ def _plain(column: Any) -> np.ndarray:
 
 
 @contextmanager
-def _aside(path: Path) -> Iterator[Path]:
+def aside(path: Path) -> Iterator[Path]:
     """A file beside `path`, of this process alone, that takes its place if all goes well."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         try:
-            yield aside
-            with aside.open("rb") as file:
+            yield partial
+            with partial.open("rb") as file:
                 os.fsync(file.fileno())
-            aside.replace(path)
+            partial.replace(path)
         finally:
-            aside.unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
     except (OSError, duckdb.IOException) as error:
         reason = error.strerror if isinstance(error, OSError) else _one_line(error)
         raise ValueError(f"cannot write {path}: {reason}") from None
@@ -372,9 +377,15 @@ def _lock(path: Path, complaint: str) -> Iterator[None]:
         yield
 
 
-def _file_hash(path: Path) -> str:
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def user_cache() -> Path:
+    """Where what can be made again is kept from one program to the next."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tapebench"
 
 
 def provenance(seconds: float | None = None) -> dict[str, Any]:

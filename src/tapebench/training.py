@@ -7,7 +7,6 @@ on the same machine and versions. At each evaluation the whole training state is
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -279,7 +278,8 @@ class _Trainer:
         self._tell()
 
     def finish(self) -> None:
-        self.opened.finish(summarise(self.opened.read("curve"), self.spec.last))
+        opened, last = self.opened, self.spec.last
+        opened.finish(summarise(opened.read("curve"), opened.read("eval"), last))
 
     def evaluate(self) -> None:
         """Sit the exam; keep means per rule, and every episode where the evaluation counts."""
@@ -333,13 +333,14 @@ def _about(spec: RunSpec) -> dict[str, Any]:
     }
 
 
-def summarise(curve: store.Table, last: int) -> dict[str, Any]:
-    """A run in a few numbers: means over its last evaluations, by subset and by type.
+def summarise(curve: store.Table, episodes: store.Table, last: int) -> dict[str, Any]:
+    """A run in a few numbers: means over its last evaluations, by subset, by type and by the steps
+    that a tape needs.
 
     The learning curve is there too, so that thousands of runs are read without their tables.
     """
     steps = np.unique(curve["step"])
-    counted = np.isin(curve["step"], steps[-last:])
+    counted = score.counted(curve["step"], last)
     summary: dict[str, Any] = {"steps": int(steps[-1]), "evaluations": len(steps), "last": last}
     for subset in SUBSETS:
         at = counted & (curve["subset"] == subset)
@@ -350,6 +351,12 @@ def summarise(curve: store.Table, last: int) -> dict[str, Any]:
             str(kind): float(curve["success"][at & (curve["type"] == kind)].mean(dtype=float))
             for kind in np.unique(curve["type"][at])
         }
+        there = (episodes["subset"] == subset) & (episodes["optimal_steps"] >= 0)
+        needed, which = np.unique(episodes["optimal_steps"][there], return_inverse=True)
+        won = np.bincount(which, episodes["success"][there]) / np.bincount(which)
+        summary[subset]["by_steps"] = [
+            [int(number), float(share)] for number, share in zip(needed, won, strict=True)
+        ]
     summary["curve"] = {"step": steps.tolist()} | {
         subset: [
             float(curve["success"][at & (curve["step"] == step)].mean(dtype=float))
@@ -411,6 +418,5 @@ def use_compilation_cache() -> None:
     """Keep compiled programs in the user's cache directory from process to process."""
     import jax
 
-    place = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    jax.config.update("jax_compilation_cache_dir", f"{place}/tapebench/jax")
+    jax.config.update("jax_compilation_cache_dir", str(store.user_cache() / "jax"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

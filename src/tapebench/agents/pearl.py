@@ -8,17 +8,18 @@ with mean μ(c) and precision ρ(c) ≥ 0. With the prior N(0, 1) their product 
 
 which does not depend on their order and is the prior where there is none. With z drawn from it,
 
-    y = r + γ (1 − end) Q⁻(s', argmax_a Q(s', a, z'), z')
+    y = r + γ (1 − end) Q⁻(s', argmax_a Q(s', a, z'), z⁻)
     L = mean Huber(Q(s, a, z) − y) + λ KL( q(z | c) ‖ N(0, 1) ).
 
-The encoder learns from both terms, through z.
+The encoder learns from both terms, through z. z⁻ comes from a copy of the encoder that is as old as
+Q⁻, which could not read what the present one writes.
 
 Deviations from Rakelly et al.:
 
 1. DQN in place of SAC, since actions are cells; Double DQN as in `dqn`;
 2. the context is the last `context` transitions of the episode itself, in training as in use. So
-   the values are those of an agent that finds its rule out as it goes, and z' knows one transition
-   more than z;
+   the values are those of an agent that finds its rule out as it goes, and z' and z⁻ know one
+   transition more than z;
 3. factors have no reward, which the evaluator does not show: here it follows from the next tape;
 4. the encoder sees in how many cells a neighbourhood of three, after the flip, became what: 16
    shares, which turned tapes have in common (`encoder=tapes` shows it both tapes and the action);
@@ -70,7 +71,7 @@ class Config(dqn.Config):
     became what; `tapes`: both tapes and the action."""
     encoder_width: int = 32
     """Units of the encoder's hidden layers."""
-    kl_weight: float = 1e-2
+    kl_weight: float = 1e-3
     """λ, the weight of the divergence from the prior."""
 
     def __post_init__(self) -> None:
@@ -141,6 +142,10 @@ class Model(eqx.Module):
     encoder: Encoder
     network: nn.Network
 
+    def believe(self, seen: replay.Past) -> Gaussian:
+        """The posterior `[B, Z]` after transitions `[B, C]`."""
+        return posterior(self.encoder(seen.before, seen.action, seen.after), seen.is_real)
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -148,7 +153,7 @@ class Learner:
     """What is learnt, and what learning needs to go on."""
 
     model: Model
-    target: nn.Network
+    target: Model
     optimiser: optax.OptState
     updates: Array
     """int32."""
@@ -197,36 +202,35 @@ def _algorithm(config: Config, env: envs.TapeEnv, size: int) -> dqn.Algorithm:
         )
         return Learner(
             model=model,
-            target=jax.tree.map(jnp.copy, model.network),
+            target=jax.tree.map(jnp.copy, model),
             optimiser=optimiser.init(model),
             updates=jnp.int32(0),
         )
 
     def values(key: Array, learner: Learner, stored: Replay, obs: Array) -> Array:
         seen = replay.past(stored, replay.present(stored), config.context)
-        factors = learner.model.encoder(seen.before, seen.action, seen.after)
-        return learner.model.network(obs, posterior(factors, seen.is_real).draw(key))
+        return learner.model.network(obs, learner.model.believe(seen).draw(key))
 
     def update(key: Array, learner: Learner, stored: Replay) -> tuple[Learner, dict[str, Array]]:
         draw_key, z_key, next_key = jax.random.split(key, 3)
         places = replay.draw(draw_key, stored, config.batch)
         batch = replay.take(stored, places)
         seen = replay.past(stored, places, config.context)
-        # The transition itself comes first: it is known by the time of the next observation.
-        known = replay.Past(
-            before=_prepend(batch.obs[:, :length], seen.before),
-            action=_prepend(batch.action, seen.action),
-            after=_prepend(batch.next_obs[:, :length], seen.after),
-            is_real=_prepend(jnp.ones_like(batch.ended), seen.is_real),
+        # By the time of the next observation the transition itself is known; the oldest is not.
+        then = replay.Past(
+            before=_push(batch.obs[:, :length], seen.before),
+            action=_push(batch.action, seen.action),
+            after=_push(batch.next_obs[:, :length], seen.after),
+            is_real=_push(jnp.ones_like(batch.ended), seen.is_real),
         )
 
+        def ahead(model: Model) -> Array:
+            return model.network(batch.next_obs, model.believe(then).draw(next_key))
+
         def loss(model: Model) -> tuple[Array, dict[str, Array]]:
-            factors = model.encoder(known.before, known.action, known.after)
-            now = posterior(Gaussian(*(x[:, 1:] for x in factors)), seen.is_real)
-            latest = Gaussian(*(x[:, :-1] for x in factors))
-            then = posterior(latest, known.is_real[:, :-1]).draw(next_key)
-            chooser = jax.lax.stop_gradient(model.network)(batch.next_obs, then)
-            y = dqn.bellman(config, batch, chooser, learner.target(batch.next_obs, then))
+            chooser, judge = ahead(jax.lax.stop_gradient(model)), ahead(learner.target)
+            y = dqn.bellman(config, batch, chooser, judge)
+            now = model.believe(seen)
             chosen = dqn.pick(model.network(batch.obs, now.draw(z_key)), batch.action)
             parts = {
                 "loss": optax.huber_loss(chosen, y).mean(),
@@ -236,7 +240,7 @@ def _algorithm(config: Config, env: envs.TapeEnv, size: int) -> dqn.Algorithm:
 
         model, optimiser_state, parts = descend(optimiser, loss, learner.model, learner.optimiser)
         updates = learner.updates + 1
-        target = optax.periodic_update(model.network, learner.target, updates, config.target_every)
+        target = optax.periodic_update(model, learner.target, updates, config.target_every)
         return Learner(model, target, optimiser_state, updates), parts
 
     def begin(learner: Learner, num: int) -> Memory:
@@ -286,5 +290,6 @@ def remember(memory: Memory, obs: Array, length: int) -> Memory:
     )
 
 
-def _prepend(one: Array, others: Array) -> Array:
-    return jnp.concatenate([one[:, None], others], axis=1)
+def _push(newest: Array, others: Array) -> Array:
+    """One more in front of `others[B, C]`, and the last one out."""
+    return jnp.concatenate([newest[:, None], others[:, :-1]], axis=1)

@@ -21,6 +21,8 @@ class Report:
 
     results: tyro.conf.Positional[Path] = Path("runs")
     """Results directory; the page goes to DIR/report/index.html."""
+    published: bool = False
+    """Report on the results that come with the package; the page goes to DIR/published."""
     out: Path | None = None
     """Directory to write to instead of DIR/report."""
     replay: bool = False
@@ -30,18 +32,22 @@ class Report:
     """Print one JSON document."""
 
     def run(self) -> None:
-        from tapebench import report
+        from tapebench import report, shipped
 
-        if not self.results.is_dir():
+        if self.published and self.replay:
+            raise ValueError("--replay needs checkpoints, which --published results come without")
+        root = shipped.directory() if self.published else self.results
+        out = self.out or self.results / ("published" if self.published else "report")
+        if not root.is_dir():
             raise ValueError(f"there is no results directory {self.results}: name one with runs")
         if self.replay:
             from tapebench import bench
 
             with progress() as show:
-                notes = bench.replay(self.results, show)
+                notes = bench.replay(root, show)
             for note in notes:
                 print(f"tape: {note}", file=sys.stderr)
-        page = report.make(self.results)
+        page = report.make(root)
         if not page.sections:
             raise ValueError(
                 f"there are no finished runs in {self.results} to report on: tape bench makes some"
@@ -49,7 +55,7 @@ class Report:
         tables = sum(len(section.tables) for section in page.sections)
         drawn = sum(len(section.pictures) for section in page.sections) + len(page.illustrations)
         with progress_bar("writing", tables + drawn) as advance:
-            place = report.write(page, self.out or self.results / "report", advance)
+            place = report.write(page, out, advance)
         for sentence in page.findings.missing:
             print(f"missing: {sentence}", file=sys.stderr)
         if self.json:

@@ -16,6 +16,14 @@ from tapebench.cli.train import make_runs
 if TYPE_CHECKING:
     from tapebench.experiments import Exhibit, Experiment, Results, Scale
 
+LITE = "lite"
+
+TRACKS = ("full", "lite", "smoke")
+"""Tracks of published results, the better first."""
+
+VERIFIED = 2
+"""Agents of which a run is made again."""
+
 
 @dataclass(frozen=True)
 class Reproduce:
@@ -27,8 +35,9 @@ class Reproduce:
 
     name: tyro.conf.Positional[str | None] = None
     """The experiment; without it all are listed, with what they cost and what is there."""
-    track: str = "lite"
-    """Track that budgets come from: full, lite or smoke."""
+    track: str | None = None
+    """Track that budgets come from: full, lite or smoke. By default lite; of published results the
+    first of these that has any."""
     seeds: int | None = None
     """Seeds of every setting; by default as many as the experiment has."""
     split: str | None = None
@@ -41,6 +50,10 @@ class Reproduce:
     """Processes at work; by default one for each core."""
     show: bool = False
     """Make no runs: show what there is."""
+    published: bool = False
+    """Make no runs: show the results that come with the package."""
+    verify: bool = False
+    """Make one seed of the two quickest agents of the published results again, and compare."""
     json: bool = False
     """Print one JSON document."""
 
@@ -53,20 +66,79 @@ class Reproduce:
             one_of("experiment", self.name, known)
         if self.seeds is not None and self.seeds < 1:
             raise ValueError(f"seeds must be at least 1, not {self.seeds}")
-        scale = self.scale()
-        chosen = known if self.name is None else {self.name: known[self.name]}
-        found = {
-            name: experiments.results(experiment, scale, self.results)
-            for name, experiment in chosen.items()
-        }
         if self.name is None:
+            if self.verify:
+                raise ValueError("--verify needs an experiment, such as main")
+            scale = self.scale(self.track or LITE)
+            root = self.root
+            found = {
+                name: experiments.results(experiment, scale, root)
+                for name, experiment in known.items()
+            }
             self.list(known, found)
             return
+        experiment = known[self.name]
+        if self.verify:
+            self.check(self.best(experiment))
+            return
+        if self.published:
+            self.exhibit(experiment, self.best(experiment))
+            return
+        scale = self.scale(self.track or LITE)
         if not self.show:
-            make_runs(found[self.name].specs, self.results, workers=self.workers)
-        self.exhibit(known[self.name], experiments.results(known[self.name], scale, self.results))
+            specs = experiments.results(experiment, scale, self.results).specs
+            make_runs(specs, self.results, workers=self.workers)
+        self.exhibit(experiment, experiments.results(experiment, scale, self.results))
 
-    def scale(self) -> Scale:
+    @property
+    def root(self) -> Path:
+        """Where runs are read from."""
+        from tapebench import shipped
+
+        return shipped.directory() if self.published or self.verify else self.results
+
+    def best(self, experiment: Experiment) -> Results:
+        """The published runs of the track asked for, or of the first that has any."""
+        from tapebench import experiments
+
+        root = self.root
+        for track in [self.track] if self.track else TRACKS:
+            found = experiments.results(experiment, self.scale(track), root)
+            if found.finished or not found.settings:
+                return found
+        raise ValueError(f"no runs of {experiment.name} come with the package")
+
+    def check(self, published: Results) -> None:
+        """Make some of the published runs again, and say whether they are the same to the bit."""
+        from tapebench import shipped, store
+
+        def seconds(spec: Any) -> float:
+            about = store.read_json(published.path(spec) / "provenance.json")
+            return float(about["seconds"])
+
+        first = {group[0].agent: group[0] for group in published.finished.values()}
+        chosen = sorted(first.values(), key=seconds)[:VERIFIED]
+        place = self.results / "verify"
+        make_runs(chosen, place, workers=self.workers)
+        rows: list[Any] = []
+        is_bad = False
+        for spec in chosen:
+            known, made = published.path(spec), place / str(spec.id)
+            apart = shipped.difference(known, made)
+            changed = shipped.circumstances(known, made) if apart else []
+            is_bad |= bool(apart) and not changed
+            rows.append({"run": str(spec.id), "difference": apart, "changed": changed})
+        if self.json:
+            print(json.dumps({"runs": rows}))
+        else:
+            for row in rows:
+                print(f"{row['run']}: {row['difference'] or 'the same to the bit'}")
+                for sentence in row["changed"]:
+                    print(f"  {sentence}")
+        if is_bad:
+            raise SystemExit(1)
+
+    def scale(self, track: str) -> Scale:
         """How much is asked for."""
         from tapebench.experiments import Scale
         from tapebench.protocol import get_track
@@ -75,7 +147,7 @@ class Reproduce:
         if isinstance(rules, str):
             raise ValueError(f"--rules takes numbers like 0,4,204 here, not {rules!r}")
         asked = None if rules is None else tuple(sorted(rules))
-        return Scale(get_track(self.track), self.seeds, self.split, asked)
+        return Scale(get_track(track), self.seeds, self.split, asked)
 
     def place(self, name: str) -> Path:
         """Where what an experiment shows is written."""
@@ -87,6 +159,7 @@ class Reproduce:
 
         from tapebench.bench import duration, estimate
 
+        track = self.track or LITE
         rows: list[dict[str, Any]] = []
         for name, results in found.items():
             done = {spec.id for group in results.finished.values() for spec in group}
@@ -104,11 +177,11 @@ class Reproduce:
                     "done": len(done),
                     "shown": is_shown,
                     "seconds": round(left, 1),
-                    "command": f"tape reproduce {name} --track {self.track}",
+                    "command": f"tape reproduce {name} --track {track}",
                 }
             )
         if self.json:
-            print(json.dumps({"track": self.track, "experiments": rows}))
+            print(json.dumps({"track": track, "experiments": rows}))
             return
         table = Table(
             Column("experiment", no_wrap=True),
@@ -128,7 +201,7 @@ class Reproduce:
                 duration(row["seconds"]) if row["seconds"] else "",
             )
         wide_console().print(table)
-        print(f"tape reproduce NAME --track {self.track} makes what is missing and shows it")
+        print(f"tape reproduce NAME --track {track} makes what is missing and shows it")
 
     def exhibit(self, experiment: Experiment, results: Results) -> None:
         """Print the tables, and write all there is to see."""

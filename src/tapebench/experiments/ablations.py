@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tapebench import policy, seeding, splits, store
+from tapebench import policy, score, seeding, splits, store
 from tapebench.experiments import Exhibit, Experiment, Results, Scale
 from tapebench.experiments.paper import examined
 from tapebench.experiments.variants import SIDES, Variant, compare, levels, share, success_table
@@ -119,8 +119,7 @@ def trained_on(results: Results, setting: str) -> list[float]:
     found = []
     for spec in results.finished[setting]:
         curve = store.read_table(results.path(spec) / "curve.parquet")
-        counted = np.isin(curve["step"], np.unique(curve["step"])[-spec.last :])
-        ours = counted & np.isin(curve["rule"], spec.task.rules)
+        ours = score.counted(curve["step"], spec.last) & np.isin(curve["rule"], spec.task.rules)
         found.append(float(curve["success"][ours].mean(dtype=float)) if ours.any() else np.nan)
     return found
 

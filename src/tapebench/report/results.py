@@ -17,7 +17,7 @@ import numpy as np
 
 from tapebench import rules, score, store
 from tapebench.bundle import Bundle, BundleError, verify
-from tapebench.exam import STANDARD, SUBSETS, UNKNOWN, Exam, from_identity
+from tapebench.exam import STANDARD, SUBSETS, Exam, from_identity
 
 BUNDLES = "*.tape"
 """Files under a results directory that are taken for bundles of episodes."""
@@ -136,7 +136,8 @@ def read(root: Path) -> Findings:
         try:
             spec = store.read_json(path / "spec.json")
             key = _key(spec["id"])
-            curve = read_curve(path, store.read_json(path / "summary.json"))
+            summary = store.read_json(path / "summary.json")
+            curve = read_curve(path, summary)
         except (ValueError, TypeError, KeyError) as error:
             missing.append(f"{path.relative_to(root.resolve())} is damaged ({error}): left out")
             continue
@@ -144,11 +145,12 @@ def read(root: Path) -> Findings:
             raise ValueError(
                 f"two runs under {root} are called {spec['id']}: report their directories apart"
             )
-        if not (path / "eval.parquet").is_file():
-            missing.append(f"{spec['id']} holds no episodes: left out")
+        if not (path / "curve.parquet").is_file():
+            missing.append(f"{spec['id']} holds no figures by rule: left out")
             continue
         by_id[key] = {
             "spec": spec,
+            "summary": summary,
             "curve": curve,
             "provenance": _optional(path / "provenance.json"),
             "path": path,
@@ -293,34 +295,21 @@ def _contest(
     only = store.Results(stored.root, tuple(run["path"] for run in runs.values()), ())
     means = ", ".join(f'avg("{name}"::double) as "{name}"' for name in METRICS)
     table = only.columns(
-        f"select agent, seed, rule, {means} from eval group by all order by agent, seed, rule"
+        f"with ranked as (select *, dense_rank() over (partition by agent, seed order by step desc)"
+        f" as back from curve) select agent, seed, rule, {means} from ranked "
+        "join (select agent, seed, last from runs) using (agent, seed) where back <= last "
+        "group by all order by agent, seed, rule"
     )
-    answers = only.columns(
-        "select rule, trial, episode, min(optimal_steps) as steps from eval "
-        "group by all order by rule, trial, episode"
-    )["steps"]
-    hard = only.columns(
-        "select agent, seed, subset, optimal_steps::int as steps, avg(success::int) as success "
-        "from eval where optimal_steps >= 0 group by all"
-    )
-    shape = (len(exam.rules), exam.num_columns)
-    if answers.size != np.prod(shape):
-        raise ValueError(
-            f"the runs of {first['spec']['id']} hold {answers.size} episodes, their exam "
-            f"{np.prod(shape)}: they are damaged, make them anew"
-        )
-    known = np.where(np.equal(answers, None), np.nan, answers).astype(float)  # type: ignore[call-overload]
-    optimal = np.where(np.isnan(known), UNKNOWN, known).astype(np.int16).reshape(shape)
     entries = []
     for agent in dict.fromkeys(key[1] for key in runs):
         own = {key: run for key, run in runs.items() if key[1] == agent}
-        entries.append(_entry(agent, list(own.values()), exam, table, hard))
+        entries.append(_entry(agent, list(own.values()), exam, table))
     return Contest(
         experiment=next(iter(runs))[0],
         slug=slug,
         exam=exam,
         entries=tuple(entries),
-        optimal_steps=optimal,
+        optimal_steps=exam.optimal_steps(),
         lines=known_lines(exam, root) or {},
         bundles=tuple(one for one in bundles if _belongs(one, next(iter(runs))[0], exam)),
     )
@@ -338,7 +327,6 @@ def _entry(
     runs: list[dict[str, Any]],
     exam: Exam,
     table: Mapping[str, np.ndarray],
-    hard: Mapping[str, np.ndarray],
 ) -> Entry:
     runs.sort(key=lambda run: run["spec"]["seed"])
     seeds = tuple(int(run["spec"]["seed"]) for run in runs)
@@ -351,13 +339,14 @@ def _entry(
     scores = {
         name: table[name][at].astype(float).reshape(len(seeds), len(exam.rules)) for name in METRICS
     }
-    by_steps: dict[str, dict[int, np.ndarray]] = {}
+    by_steps = {}
     for subset in SUBSETS:
-        here = (hard["agent"] == agent) & (hard["subset"] == subset) if len(hard["agent"]) else []
-        for needed in sorted({int(value) for value in hard["steps"][here]}) if any(here) else ():
-            there = here & (hard["steps"] == needed)
-            order = np.argsort(hard["seed"][there])
-            by_steps.setdefault(subset, {})[needed] = hard["success"][there][order].astype(float)
+        told = [dict(run["summary"].get(subset, {}).get("by_steps", ())) for run in runs]
+        needed = set(told[0]).intersection(*told)
+        if needed:
+            by_steps[subset] = {
+                steps: np.array([one[steps] for one in told]) for steps in sorted(needed)
+            }
     curves = [run["curve"] for run in runs]
     steps = tuple(curves[0]["step"])
     same = [curve for curve in curves if tuple(curve["step"]) == steps]

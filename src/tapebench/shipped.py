@@ -1,0 +1,195 @@
+"""The results that come with the package: groups of runs in two small files each.
+
+A piece is all seeds of one agent in one experiment on one split. `full-dqn-fps30.json` holds what
+they were asked, what each came to and where it was made; `full-dqn-fps30.parquet` one row for each
+seed, rule and evaluation that counts. Episodes, logs of training and checkpoints stay behind.
+
+`unpack` lays pieces out as the directories of runs that they came from, and then whatever reads
+results reads these: `tape report`, `tape reproduce --show`, `tape query`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from tapebench import store
+
+SCHEMA = 1
+
+PLACE = "data/results"
+"""Where pieces are in the package."""
+
+LEVEL = 19
+"""Of compression: pieces are written once and kept for good."""
+
+
+def pack(paths: Sequence[Path], command: str, place: Path) -> Path:
+    """Write finished runs that differ by seed alone as a piece; `command` is what makes them.
+
+    The same runs give the same bytes. Returns the path of the JSON file.
+    """
+    specs = [store.read_json(path / "spec.json") for path in paths]
+    shared = [
+        {key: value for key, value in spec.items() if key not in ("id", "seed")} for spec in specs
+    ]
+    runs = specs[0]["id"].rsplit("/", 1)[0]
+    if any(other != shared[0] for other in shared[1:]):
+        raise ValueError(f"the runs of {runs} were not made with one setting: they make no piece")
+    if any(path for path in paths if not (path / store.MARKER).is_file()):
+        raise ValueError(f"some runs of {runs} are not finished")
+    name = runs.replace("/", "-").lower()
+    files = [str(path / "curve.parquet") for path in paths]
+    last = int(shared[0]["last"])
+    table = place / f"{name}.parquet"
+    with store.aside(table) as file, duckdb.connect() as connection:
+        connection.execute(
+            "copy (select * exclude back from (select *, dense_rank() over "
+            "(partition by seed order by step desc) as back from read_parquet($files)) "
+            f"where back <= {last} order by seed, step, rule) "
+            f"to $to (format parquet, compression zstd, compression_level {LEVEL})",
+            {"files": files, "to": str(file)},
+        )
+    document = {
+        "schema": SCHEMA,
+        "runs": runs,
+        "command": command,
+        "sha256": store.file_hash(table),
+        "spec": shared[0],
+        "seeds": [
+            {
+                "seed": spec["seed"],
+                "summary": store.read_json(path / "summary.json"),
+                "provenance": store.read_json(path / "provenance.json"),
+            }
+            for spec, path in sorted(zip(specs, paths, strict=True), key=lambda x: x[0]["seed"])
+        ],
+    }
+    about = place / f"{name}.json"
+    store.write_text(about, json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n")
+    return about
+
+
+def read(about: Path) -> dict[str, Any]:
+    """The JSON file of a piece, checked together with its table."""
+    document = store.read_json(about)
+    try:
+        if document["schema"] != SCHEMA:
+            raise ValueError(f"{about} is of schema {document['schema']}, not {SCHEMA}")
+        if store.file_hash(about.with_suffix(".parquet")) != document["sha256"]:
+            raise ValueError(f"{about.with_suffix('.parquet')} is not what {about.name} says")
+        experiment, agent, split = document["runs"].split("/")
+        for one in document["seeds"]:
+            store.RunId(experiment, agent, split, one["seed"])
+    except (KeyError, TypeError, AttributeError, OSError) as error:
+        raise ValueError(f"{about} is not a piece of results: {error!r}") from None
+    return document
+
+
+def unpack(pieces: Iterable[Path], root: Path) -> None:
+    """Lay out the runs of pieces below `root`, which must not be there yet: all of them or none."""
+    root.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{root.name}.", dir=root.parent) as aside:
+        built = Path(aside) / "runs"
+        built.mkdir()
+        with duckdb.connect() as connection:
+            for about in pieces:
+                document = read(about)
+                for one in document["seeds"]:
+                    _lay_out(document, one, about.with_suffix(".parquet"), built, connection)
+        try:
+            built.rename(root)
+        except OSError:
+            if not root.is_dir():  # else another process was faster, with the same pieces
+                raise
+
+
+def _lay_out(
+    document: Mapping[str, Any],
+    one: Mapping[str, Any],
+    table: Path,
+    root: Path,
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
+    experiment, agent, split = document["runs"].split("/")
+    run_id = store.RunId(experiment, agent, split, one["seed"])
+    path = root / str(run_id)
+    path.mkdir(parents=True)
+    documents = {
+        "spec": {"id": str(run_id), "seed": run_id.seed, **document["spec"]},
+        "summary": one["summary"],
+        "provenance": one["provenance"],
+    }
+    for name, content in documents.items():
+        (path / f"{name}.json").write_text(json.dumps(content))
+    connection.execute(
+        "copy (select * from read_parquet($from) where seed = $seed) to $to (format parquet)",
+        {"from": str(table), "seed": run_id.seed, "to": str(path / "curve.parquet")},
+    )
+    store.mark(path)
+
+
+def pieces(place: Path | None = None) -> list[Path]:
+    """The JSON files of all pieces in a directory, by default those of the package."""
+    place = place or Path(str(resources.files("tapebench").joinpath(PLACE)))
+    return sorted(place.glob("*.json")) if place.is_dir() else []
+
+
+def directory() -> Path:
+    """A results directory with all runs that come with the package.
+
+    It is made once in the user's cache; another version of the results gets another one.
+    """
+    known = pieces()
+    if not known:
+        raise ValueError("this version comes without results: tape bench makes some")
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in known)).hexdigest()
+    root = store.user_cache() / f"results-{digest[:16]}"
+    if not root.is_dir():
+        unpack(known, root)
+    return root
+
+
+def difference(known: Path, made: Path) -> str | None:
+    """How a run made anew differs from the one that is known, in a sentence; None if not a bit."""
+    ours, theirs = (store.read_table(path / "curve.parquet") for path in (made, known))
+    at = np.isin(ours["step"], theirs["step"])
+    order = [
+        np.lexsort((table["rule"][rows], table["step"][rows]))
+        for table, rows in ((ours, at), (theirs, slice(None)))
+    ]
+    names = [name for name, column in theirs.items() if column.dtype.kind == "f"]
+    pairs = {
+        name: (ours[name][at][order[0]], theirs[name][order[1]])
+        for name in names
+        if name in ours and at.sum() == len(theirs[name])
+    }
+    if len(pairs) < len(names):
+        return "it holds other rows or columns"
+    apart = {name: np.abs(a - b) for name, (a, b) in pairs.items()}
+    count = sum(int((gap > 0).sum()) for gap in apart.values())
+    if not count:
+        return None
+    total = sum(gap.size for gap in apart.values())
+    a, b = (side.mean(dtype=float) for side in pairs["success"])
+    return f"{count:,} of {total:,} figures differ; mean success is {a:.4f}, was {b:.4f}"
+
+
+def circumstances(known: Path, made: Path) -> list[str]:
+    """What was different when two runs were made: software, processor. Revisions do not count."""
+    before, after = (store.read_json(path / "provenance.json") for path in (known, made))
+    found = []
+    for group in ("versions", "machine"):
+        for name in sorted(before[group].keys() | after[group].keys()):
+            was, is_now = before[group].get(name), after[group].get(name)
+            if was != is_now and name not in ("cores", "torch"):
+                found.append(f"{name} is {is_now}, was {was}")
+    return found

@@ -1,0 +1,154 @@
+"""Results that come with the package: the same numbers in two small files, or refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from stored_runs import store_run, store_runs
+from tapebench import shipped, store
+from tapebench.report import results
+from test_cli import tape
+
+COMMAND = "tape bench --track tiny --agents first-one --seeds 3"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    return store_runs(tmp_path_factory.mktemp("runs"), agents=("first-one", "any-one"))
+
+
+def seeds_of(runs, agent):
+    return [runs / f"main/{agent}/fps30/s{seed:02d}" for seed in range(3)]
+
+
+@pytest.fixture
+def place(runs, tmp_path):
+    """Both agents as pieces."""
+    for agent in ("first-one", "any-one"):
+        shipped.pack(seeds_of(runs, agent), COMMAND, tmp_path)
+    return tmp_path
+
+
+def test_what_was_packed_is_laid_out_again_with_the_same_numbers(runs, place, tmp_path):
+    root = tmp_path / "out" / "runs"
+    shipped.unpack(shipped.pieces(place), root)
+    (ours,), (theirs,) = (results.read(where).contests for where in (root, runs))
+    assert (ours.title, ours.exam.hash) == (theirs.title, theirs.exam.hash)
+    for one, other in zip(ours.entries, theirs.entries, strict=True):
+        assert (one.agent, one.seeds, one.curve.steps) == (
+            other.agent,
+            other.seeds,
+            other.curve.steps,
+        )
+        assert one.specs == other.specs
+        assert one.provenance == other.provenance
+        for name in one.scores:
+            np.testing.assert_array_equal(one.scores[name], other.scores[name])
+        for subset in one.by_steps:
+            for steps, success in one.by_steps[subset].items():
+                np.testing.assert_array_equal(success, other.by_steps[subset][steps])
+            np.testing.assert_array_equal(one.curve.success[subset], other.curve.success[subset])
+    for path in seeds_of(root, "first-one"):
+        assert shipped.difference(path, runs / path.relative_to(root)) is None
+    assert sorted(store.load(root).damaged) == []
+    assert [path.name for path in root.parent.iterdir()] == ["runs"]
+
+
+def test_a_piece_is_small_the_same_every_time_and_names_its_command(runs, place, tmp_path):
+    again = tmp_path / "again"
+    again.mkdir()
+    about = shipped.pack(list(reversed(seeds_of(runs, "first-one"))), COMMAND, again)
+    assert about.name == "main-first-one-fps30.json"
+    for suffix in (".json", ".parquet"):
+        made = about.with_suffix(suffix)
+        assert made.read_bytes() == (place / made.name).read_bytes()
+    assert shipped.read(about)["command"] == COMMAND
+    assert store.read_table(about.with_suffix(".parquet"))["step"].min() == 2000  # 1000 is early
+
+
+def test_what_makes_no_piece_is_refused(runs, tmp_path):
+    other = store_run(tmp_path, "first-one", 3, trained_on=[1, 2])
+    with pytest.raises(ValueError, match="not made with one setting"):
+        shipped.pack([*seeds_of(runs, "first-one"), other], COMMAND, tmp_path)
+    begun = store_run(tmp_path, "any-one", 4)
+    (begun / store.MARKER).unlink()
+    with pytest.raises(ValueError, match="not finished"):
+        shipped.pack([begun], COMMAND, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"schema": 99}, "schema 99"),
+        ({"sha256": "0" * 64}, "is not what"),
+        ({"runs": "../../etc/x/y"}, "is not a piece|not enough|too many"),
+        ({"runs": "main/..%/fps30"}, "cannot name a directory"),
+        ({"seeds": None}, "is not a piece"),
+    ],
+)
+def test_damaged_pieces_are_refused_and_nothing_is_laid_out(place, tmp_path, change, complaint):
+    about = shipped.pieces(place)[0]
+    about.write_text(json.dumps(store.read_json(about) | change))
+    root = tmp_path / "out" / "runs"
+    with pytest.raises(ValueError, match=complaint):
+        shipped.unpack(shipped.pieces(place), root)
+    assert list(root.parent.iterdir()) == []
+
+
+def test_differences_and_their_circumstances_are_told(runs):
+    first, second, _ = seeds_of(runs, "any-one")
+    assert shipped.difference(first, first) is None
+    assert "figures differ; mean success is" in shipped.difference(first, second)
+    assert shipped.circumstances(first, second) == []
+
+
+def test_the_report_of_published_results_needs_no_runs(capsys, monkeypatch, place, tmp_path):
+    monkeypatch.setattr(shipped, "PLACE", str(place))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):  # laid out, then found
+        code, out, err = tape(capsys, "report", "--published")
+        assert code == 0, err
+        assert out.splitlines()[-1] == "report: runs/published/index.html"
+    assert "first-one" in (tmp_path / "runs/published/index.html").read_text()
+    code, _, err = tape(capsys, "report", "--published", "--replay")
+    assert (code, err.count("\n")) == (2, 1)
+
+
+def test_without_pieces_published_results_are_refused(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(shipped, "PLACE", str(tmp_path / "none"))
+    for argv in (("report", "--published"), ("reproduce", "main", "--verify")):
+        code, out, err = tape(capsys, *argv)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "comes without results" in err
+
+
+@pytest.mark.slow
+def test_published_runs_are_made_again_to_the_bit(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    made = ("bench", "--track", "smoke", "--agents", "dqn", "ppo", "rad", "--seeds", "1")
+    code, _, err = tape(capsys, *made)
+    assert code == 0, err
+    place = tmp_path / "pieces"
+    place.mkdir()
+    for agent in ("dqn", "ppo", "rad"):
+        shipped.pack([tmp_path / f"runs/smoke/{agent}/fps30/s00"], "tape bench", place)
+    monkeypatch.setattr(shipped, "PLACE", str(place))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    verify = ("reproduce", "main", "--verify", "--results", "again")
+    code, out, err = tape(capsys, *verify)
+    assert code == 0, err
+    assert out.count("the same to the bit") == 2
+    code, out, err = tape(capsys, "reproduce", "main", "--published", "--results", "shown")
+    assert code == 0, err
+    assert "dqn" in out
+    # A published figure that is not what comes of it: said, and a failure on the same machine.
+    known = shipped.directory()
+    for path in store.load(known).paths:
+        table = store.read_table(path / "curve.parquet")
+        table["success"] = table["success"] + np.float32(0.25)
+        store.write_table(path / "curve.parquet", table)
+    code, out, _ = tape(capsys, *verify, "--json")
+    assert code == 1
+    assert all("figures differ" in run["difference"] for run in json.loads(out)["runs"])

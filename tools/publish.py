@@ -1,0 +1,84 @@
+"""Put finished runs into the package, as the results that come with it.
+
+    python tools/publish.py runs full            # every agent of `tape bench --track full`
+    python tools/publish.py runs lite            # and every run of lite, its experiments' too
+
+Takes the groups of runs whose experiment begins with the name given, and writes each as a piece
+(see `tapebench.shipped`) into `src/tapebench/data/results`. A group is taken if it has at least
+the seeds that its experiment asks for; `--seeds` asks for fewer. The command that a piece names is
+looked up among the tracks and experiments, so it is one that makes these very runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tapebench import experiments, protocol, shipped, store
+from tapebench.experiments import Scale
+
+SPLITS = ("fps30", "matched30")
+"""Splits that whole tracks are run on; experiments may bring others."""
+
+PLACE = Path(__file__).parents[1] / "src" / "tapebench" / "data" / "results"
+
+
+def main() -> None:
+    """Write the pieces, and say what was left out."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("results", type=Path, help="a results directory, such as runs")
+    parser.add_argument("experiment", help="a track, such as full")
+    parser.add_argument("--seeds", type=int, help="publish groups with fewer seeds than asked for")
+    options = parser.parse_args()
+    makers = commands(options.experiment)
+    groups = defaultdict(list)
+    for path in store.load(options.results).paths:
+        spec = store.read_json(path / "spec.json")
+        groups[spec["id"].rsplit("/", 1)[0]].append((spec["seed"], key(spec), path))
+    PLACE.mkdir(parents=True, exist_ok=True)
+    for name, runs in sorted(groups.items()):
+        if name.split("/")[0].split("-")[0] != options.experiment:
+            continue
+        runs.sort()
+        command, wanted = makers.get(runs[0][1], (None, 0))
+        if command is None:
+            print(f"{name}: nothing makes these runs today, left out", file=sys.stderr)
+        elif len(runs) < (options.seeds or wanted):
+            print(f"{name}: {len(runs)} of {wanted} seeds, left out", file=sys.stderr)
+        else:
+            paths = [path for _, _, path in runs]
+            written = shipped.pack(paths, f"{command} --seeds {len(runs)}", PLACE)
+            size = written.stat().st_size + written.with_suffix(".parquet").stat().st_size
+            print(f"{name}: {len(runs)} seeds, {size / 1000:.0f} kB")
+
+
+def commands(track: str) -> dict[str, tuple[str, int]]:
+    """What makes each group of runs, and with how many seeds; by `key`."""
+    found: dict[str, tuple[str, int]] = {}
+    chosen = protocol.get_track(track)
+    for split in SPLITS:
+        flags = f" --split {split}" if split != chosen.split else ""
+        for agent in chosen.agents:
+            spec = chosen.spec(agent, experiment=chosen.name, split=split)
+            command = f"tape bench --track {track} --agents {agent}{flags}"
+            found.setdefault(key(spec.as_dict()), (command, chosen.seeds))
+        for name, experiment in experiments.every().items():
+            scale = Scale(chosen, split=split if flags else None)
+            for group in experiment.settings(scale).values():
+                command = f"tape reproduce {name} --track {track}{flags}"
+                found.setdefault(key(group[0].as_dict()), (command, len(group)))
+    return found
+
+
+def key(spec: Mapping[str, Any]) -> str:
+    """What was asked of a run, whatever its seed, as text."""
+    return json.dumps({k: v for k, v in spec.items() if k not in ("id", "seed")}, sort_keys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -99,6 +99,14 @@ def test_the_cases_of_a_transition_are_the_bits_of_its_rule():
     np.testing.assert_array_equal(hood, 4 * left + 2 * tape + right)
 
 
+@pytest.mark.parametrize("length", [8, 32, 40])
+def test_the_shares_of_cases_are_their_mean_over_the_cells(length):
+    before, after = np.random.default_rng(0).integers(2, size=(2, 20, length))
+    found = nn.case_shares(*(jnp.asarray(dynamics.pack(x)) for x in (before, after)), length)
+    wanted = nn.cases(jnp.float32(before), jnp.float32(after)).mean(axis=-2)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
 def test_the_cells_turn_with_the_tape():
     config = rppo.Config(**SMALL["rppo"] | {"network": "cells", "depth": 2})
     algorithm = rppo._algorithm(config, envs.TapeEnv(length=8), 9)

@@ -117,7 +117,7 @@ def law(rule: Any) -> Law:
 
 def evolve_by(tape: Tape, masks: Law, length: int) -> Tape:
     """`evolve` with the rule given as its `law`."""
-    left, right = _neighbours(tape, length)
+    left, right = neighbours(tape, length)
     m0, m1, m2, m3, m4, m5, m6, m7 = masks
     without_left = (m0 ^ (m1 & right)) ^ (tape & (m2 ^ (m3 & right)))
     with_left = (m4 ^ (m5 & right)) ^ (tape & (m6 ^ (m7 & right)))
@@ -179,10 +179,10 @@ def _column(values: Any) -> Any:
     return values[..., None].astype(np.uint32)
 
 
-def _neighbours(tape: Tape, length: int) -> tuple[Tape, Tape]:
+def neighbours(tape: Tape, length: int) -> tuple[Tape, Tape]:
     """Two tapes whose cell i is cell i-1, and cell i+1, of this one.
 
-    The left one may carry stray bits past the last cell; `evolve_by` masks them away.
+    The left one may carry stray bits past the last cell, which callers mask away.
     """
     top = (length - 1) % WORD
     if isinstance(tape, int):

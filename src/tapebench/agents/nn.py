@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from tapebench import dynamics
 from tapebench.agents.api import one_of
 
 NETWORKS = ("mlp", "conv")
@@ -197,6 +198,20 @@ def cases(before: Array, after: Array) -> Array:
     left, right = jnp.roll(before, 1, axis=-1), jnp.roll(before, -1, axis=-1)
     case = 8 * left + 4 * before + 2 * right + after
     return jax.nn.one_hot(case.astype(jnp.int32), CASES)
+
+
+def case_shares(before: Array, after: Array, length: int) -> Array:
+    """In what share of its cells a tape has each of the 16 cases: words `[..., W]` -> `[..., 16]`.
+
+    The mean of `cases` over the cells, by counting bits.
+    """
+    left, right = dynamics.neighbours(before, length)
+    every = dynamics.full(length)
+    found = [every]
+    for bits in (left, before, right, after):
+        found = [part & side for part in found for side in (~bits, bits)]
+    counts = jnp.stack([jnp.bitwise_count(part).sum(axis=-1) for part in found], axis=-1)
+    return counts.astype(jnp.float32) / length
 
 
 def windows(x: Array, kernel: int) -> Array:

@@ -42,6 +42,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from tapebench import dynamics
 from tapebench.agents import dqn, nn, replay
 from tapebench.agents.api import (
     Agent,
@@ -124,10 +125,11 @@ class Encoder(eqx.Module):
 
     def __call__(self, before: Array, action: Array, after: Array) -> Gaussian:
         """Tapes `[..., L]` and actions `[...]` -> factors `[..., Z]`."""
-        chosen = jax.nn.one_hot(action, self.num_actions)
         if self.by_cell:
-            x = nn.cases(jnp.abs(before - chosen), after).mean(axis=-2)
+            flipped = dynamics.flip(dynamics.pack(before), action)
+            x = nn.case_shares(flipped, dynamics.pack(after), before.shape[-1])
         else:
+            chosen = jax.nn.one_hot(action, self.num_actions)
             x = jnp.concatenate([before, chosen, after], axis=-1)
         for layer in self.hidden:
             x = jax.nn.relu(nn.linear(layer, x))

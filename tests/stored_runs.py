@@ -4,7 +4,7 @@ import numpy as np
 
 from tapebench import bundle, score, store, training
 from tapebench.exam import make_exam
-from tapebench.policy import Policy
+from tapebench.policy import Policy, flip_ones
 from tapebench.rollout import rollout
 
 RULES = (0, 4, 30, 36, 44, 60, 90, 108, 110, 128, 204, 255)
@@ -71,6 +71,22 @@ def store_runs(root, seeds=3, agents=tuple(AGENTS), **given):
         for seed in range(seeds):
             store_run(root, name, seed, **given)
     return root
+
+
+def finish_run(root, spec):
+    """A finished run of a real spec, as if its agent had learnt to flip ones; its episodes."""
+    exam = spec.exam
+    found = rollout(flip_ones(exam.task), exam.task, None, exam.episodes, seed=spec.seed)
+    whose = {"experiment": spec.experiment, "agent": spec.agent, "seed": spec.seed}
+    with store.open_run(root, spec.id, spec.as_dict()) as run:
+        for number in reversed(range(spec.last)):
+            step = spec.steps - number * spec.evaluate_every
+            at = {**whose, "step": step}
+            run.extend("curve", score.rule_means(found, exam, **at))
+            run.extend("eval", score.rows(found, exam, exam.optimal_steps(), **at))
+        store.write_json(run.path / "provenance.json", store.provenance(12.0))
+        run.finish(training.summarise(run.read("curve"), run.read("eval"), spec.last))
+    return found
 
 
 def store_bundle(path, name="first-one", exam=EXAM):

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tapebench import policy, protocol, rules, score, splits, store, training
+from stored_runs import finish_run
+from tapebench import protocol, rules, splits, store
 from tapebench.experiments import Results, Scale, beside, checks, paper
-from tapebench.rollout import rollout
 
 TINY = replace(
     protocol.get_track("smoke"),
@@ -19,17 +19,6 @@ TINY = replace(
     last=1,
 )
 ASKED = (4, 30, 90, 204)
-
-
-def finish(results, spec):
-    """A finished run as if its agent had learnt to flip ones."""
-    exam = spec.exam
-    found = rollout(policy.flip_ones(exam.task), exam.task, None, exam.episodes, seed=spec.seed)
-    with store.open_run(results.root, spec.id, spec.as_dict()) as run:
-        run.extend("curve", score.rule_means(found, exam, step=spec.steps))
-        run.extend("eval", score.rows(found, exam, exam.optimal_steps(), step=spec.steps))
-        run.finish(training.summarise(run.read("curve"), run.read("eval"), spec.last))
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +34,7 @@ def results(tmp_path_factory):
         other = found.of(name)
         for setting in settings:
             for spec in other.settings[setting]:
-                finish(other, spec)
+                finish_run(other.root, spec)
     return found
 
 

@@ -1,14 +1,20 @@
 """Results that come with the package: the same numbers in two small files, or refused."""
 
 import json
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from stored_runs import store_run, store_runs
-from tapebench import shipped, store
+from stored_runs import finish_run, store_run, store_runs
+from tapebench import experiments, protocol, shipped, store
 from tapebench.report import results
 from test_cli import tape
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+import publish
 
 COMMAND = "tape bench --track tiny --agents first-one --seeds 3"
 
@@ -122,6 +128,25 @@ def test_without_pieces_published_results_are_refused(capsys, monkeypatch, tmp_p
         code, out, err = tape(capsys, *argv)
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert "comes without results" in err
+
+
+def test_publishing_takes_whole_groups_and_looks_up_what_makes_them(capsys, monkeypatch, tmp_path):
+    smoke = protocol.get_track("smoke")
+    for agent, seeds in (("dqn", 2), ("ppo", 1)):
+        for spec in experiments.Scale(smoke).runs(agent, seeds):
+            finish_run(tmp_path / "runs", spec)
+    strange = smoke.spec("dqn", experiment="smoke-strange", options={"width": 7})
+    finish_run(tmp_path / "runs", strange)
+    monkeypatch.setattr(publish, "PLACE", tmp_path / "pieces")
+    publish.main([str(tmp_path / "runs"), "smoke"])
+    out, err = capsys.readouterr()
+    assert out.startswith("smoke/dqn/fps30: 2 seeds")
+    assert sorted(err.splitlines()) == [
+        "smoke-strange/dqn/fps30: nothing makes these runs today, left out",
+        "smoke/ppo/fps30: 1 of 2 seeds, left out",
+    ]
+    (about,) = shipped.pieces(tmp_path / "pieces")
+    assert shipped.read(about)["command"] == "tape bench --track smoke --agents dqn --seeds 2"
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import argparse
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,13 @@ SPLITS = ("fps30", "matched30")
 PLACE = Path(__file__).parents[1] / "src" / "tapebench" / "data" / "results"
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Write the pieces, and say what was left out."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("results", type=Path, help="a results directory, such as runs")
     parser.add_argument("experiment", help="a track, such as full")
     parser.add_argument("--seeds", type=int, help="publish groups with fewer seeds than asked for")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     makers = commands(options.experiment)
     groups = defaultdict(list)
     for path in store.load(options.results).paths:

@@ -1,5 +1,5 @@
-"""What agents owe to one thing or another: rules, context and who brings it about, reward,
-augmentation.
+"""What agents owe to one thing or another: rules, context and who brings it about, networks,
+reward, augmentation.
 
 Networks commute with rotation, except where augmentations are to teach them that: with the budget
 of `lite` the plain ones learn next to nothing, and then no change makes a difference.
@@ -41,6 +41,9 @@ CONV = {"network": "conv"}
 CELLS = {"network": "cells"}
 """The same idea for recurrent PPO."""
 
+TUNED_CONV = CONV | {"discount": 0.9, "batch": 128, "epsilon_end": 0.05, "dueling": False}
+"""What the search of DQN found for this network, see `docs/agents/dqn.md`."""
+
 GUIDES: dict[str, Callable[[Task], Policy]] = {
     "random": policy.random,
     "most informative": informative,
@@ -56,12 +59,23 @@ AUGMENTATIONS = {
     "shift, action too, and flip": Variant("rad", {"augment": "shift-with-action+flip"}),
 }
 
+NETWORKS = {
+    "dqn, mlp": Variant("dqn"),
+    "dqn, conv": Variant("dqn", TUNED_CONV),
+    "pearl, mlp": Variant("pearl"),
+    "pearl, conv": Variant("pearl", TUNED_CONV),
+    "ppo, mlp": Variant("ppo"),
+    "ppo, conv": Variant("ppo", CONV),
+    "rppo, gru": Variant("rppo"),
+    "rppo, cells": Variant("rppo", CELLS),
+}
+
 REWARDS = {
-    "distance, bonus 1": Variant("dqn", CONV),
-    "distance, no bonus": Variant("dqn", CONV, {"success_bonus": 0.0}),
-    "distance, bonus 10": Variant("dqn", CONV, {"success_bonus": 10.0}),
-    "sparse, bonus 1": Variant("dqn", CONV, {"reward": "sparse"}),
-    "potential, bonus 1": Variant("dqn", CONV, {"reward": "potential"}),
+    "distance, bonus 1": Variant("dqn", TUNED_CONV),
+    "distance, no bonus": Variant("dqn", TUNED_CONV, {"success_bonus": 0.0}),
+    "distance, bonus 10": Variant("dqn", TUNED_CONV, {"success_bonus": 10.0}),
+    "sparse, bonus 1": Variant("dqn", TUNED_CONV, {"reward": "sparse"}),
+    "potential, bonus 1": Variant("dqn", TUNED_CONV, {"reward": "potential"}),
 }
 
 
@@ -129,7 +143,7 @@ def trained_on(results: Results, setting: str) -> list[float]:
 
 def informed_settings(scale: Scale) -> dict[str, list[RunSpec]]:
     """The agents that find the rule out from what they have seen of the episode."""
-    chosen = {"pearl": CONV, "rppo": CELLS}
+    chosen = {"pearl": TUNED_CONV, "rppo": CELLS}
     return {
         agent: Variant(agent, options).runs(scale, "informativeness", 3)
         for agent, options in chosen.items()
@@ -219,9 +233,9 @@ EXPERIMENTS = (
         "Success of PEARL against the length of its context",
         "How much must be looked back on to know the law?",
         {
-            "none (dqn)": Variant("dqn", CONV),
+            "none (dqn)": Variant("dqn", TUNED_CONV),
             **{
-                f"{count} transitions": Variant("pearl", {**CONV, "context": count})
+                f"{count} transitions": Variant("pearl", {**TUNED_CONV, "context": count})
                 for count in CONTEXTS
             },
         },
@@ -233,6 +247,13 @@ EXPERIMENTS = (
         settings=informed_settings,
         show=show_informed,
         paper="an ablation that it leaves open",
+    ),
+    compare(
+        "networks",
+        "Success of agents with networks that know nothing of the ring, and with such that do",
+        "What is it worth to know that all places are alike?",
+        NETWORKS,
+        seeds=5,
     ),
     compare(
         "augmentations",

@@ -176,6 +176,23 @@ def test_a_state_goes_through_arrays_and_back(name):
         api.from_arrays(shape, arrays | {"steps": np.zeros(1, np.int32)})
 
 
+@pytest.mark.parametrize("name", agents.NAMES)
+def test_a_policy_needs_only_what_was_learnt(name):
+    agent, _ = small_agent(name)
+    state = agent.init(jax.random.key(0))
+    arrays, shape = api.to_arrays(state), jax.eval_shape(agent.init, jax.random.key(0))
+    kept = api.learnt(arrays)
+    assert 0 < len(kept) < len(arrays)
+    memories = [
+        jax.tree.leaves(agent.policy(api.from_learnt(shape, given)).init(None, 2))
+        for given in (arrays, kept)
+    ]
+    for whole, part in zip(*memories, strict=True):
+        np.testing.assert_array_equal(whole, part)
+    with pytest.raises(ValueError, match="only on one side"):
+        api.from_learnt(shape, dict(list(kept.items())[1:]))
+
+
 @pytest.mark.parametrize(
     ("name", "network"), [(name, network) for name in agents.NAMES for network in networks(name)]
 )

@@ -158,9 +158,18 @@ def test_published_runs_are_made_again_to_the_bit(capsys, monkeypatch, tmp_path)
     place = tmp_path / "pieces"
     place.mkdir()
     for agent in ("dqn", "ppo", "rad"):
-        shipped.pack([tmp_path / f"runs/smoke/{agent}/fps30/s00"], "tape bench", place)
+        shipped.pack([tmp_path / f"runs/smoke/{agent}/fps30/s00"], "tape bench", place, 1)
     monkeypatch.setattr(shipped, "PLACE", str(place))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    # What was learnt comes along and does what it did.
+    exam = protocol.get_track("smoke").exam(rules=[0, 30, 204])
+    for agent in ("dqn", "ppo", "rad"):
+        name = f"smoke/{agent}/fps30/s00"
+        found = [
+            protocol.evaluate(root / name, exam).runs[0].cells
+            for root in (tmp_path / "runs", shipped.directory())
+        ]
+        np.testing.assert_array_equal(*found)
     verify = ("reproduce", "main", "--verify", "--results", "again")
     code, out, err = tape(capsys, *verify)
     assert code == 0, err

@@ -34,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("results", type=Path, help="a results directory, such as runs")
     parser.add_argument("experiment", help="a track, such as full")
     parser.add_argument("--seeds", type=int, help="publish groups with fewer seeds than asked for")
+    parser.add_argument("--policies", type=int, default=0, help="seeds to take policies of along")
     options = parser.parse_args(arguments)
     makers = commands(options.experiment)
     groups = defaultdict(list)
@@ -52,8 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"{name}: {len(runs)} of {wanted} seeds, left out", file=sys.stderr)
         else:
             paths = [path for _, _, path in runs]
-            written = shipped.pack(paths, f"{command} --seeds {len(runs)}", PLACE)
-            size = written.stat().st_size + written.with_suffix(".parquet").stat().st_size
+            told = f"{command} --seeds {len(runs)}"
+            written = shipped.pack(paths, told, PLACE, options.policies)
+            size = sum(file.stat().st_size for file in PLACE.glob(f"{written.stem}.*"))
             print(f"{name}: {len(runs)} seeds, {size / 1000:.0f} kB")
 
 

@@ -114,7 +114,7 @@ def load_model(path: Path) -> Model:
         raise ValueError(f"{path} holds no checkpoint yet: train it further")
     key = seeding.key(spec.seed, "train", spec.agent)
     agent = spec.make_agent()
-    state: Any = api.from_arrays(jax.eval_shape(agent.init, key), found[1])
+    state: Any = api.from_learnt(jax.eval_shape(agent.init, key), found[1])
     if spec.agent == "dreamer":
         return partial(forecast_dreamer, state.learner.model.world)
     saturation = float(spec.config["saturation"])

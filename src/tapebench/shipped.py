@@ -1,8 +1,10 @@
-"""The results that come with the package: groups of runs in two small files each.
+"""The results that come with the package: groups of runs in a few small files each.
 
 A piece is all seeds of one agent in one experiment on one split. `full-dqn-fps30.json` holds what
 they were asked, what each came to and where it was made; `full-dqn-fps30.parquet` one row for each
-seed, rule and evaluation that counts. Episodes, logs of training and checkpoints stay behind.
+seed, rule and evaluation that counts; there may be a third, `full-dqn-fps30.safetensors`, with what
+the first seeds had learnt. Episodes, logs of training and what it takes to go on training stay
+behind.
 
 `unpack` lays pieces out as the directories of runs that they came from, and then whatever reads
 results reads these: `tape report`, `tape reproduce --show`, `tape query`.
@@ -32,11 +34,13 @@ LEVEL = 19
 """Of compression: pieces are written once and kept for good."""
 
 
-def pack(paths: Sequence[Path], command: str, place: Path) -> Path:
+def pack(paths: Sequence[Path], command: str, place: Path, policies: int = 0) -> Path:
     """Write finished runs that differ by seed alone as a piece; `command` is what makes them.
 
-    The same runs give the same bytes. Returns the path of the JSON file.
+    `policies` is of how many seeds to take along what they had learnt. The same runs give the
+    same bytes. Returns the path of the JSON file.
     """
+    paths = sorted(paths, key=lambda path: int(store.read_json(path / "spec.json")["seed"]))
     specs = [store.read_json(path / "spec.json") for path in paths]
     shared = [
         {key: value for key, value in spec.items() if key not in ("id", "seed")} for spec in specs
@@ -70,22 +74,49 @@ def pack(paths: Sequence[Path], command: str, place: Path) -> Path:
                 "summary": store.read_json(path / "summary.json"),
                 "provenance": store.read_json(path / "provenance.json"),
             }
-            for spec, path in sorted(zip(specs, paths, strict=True), key=lambda x: x[0]["seed"])
+            for spec, path in zip(specs, paths, strict=True)
         ],
     }
     about = place / f"{name}.json"
+    if policies:
+        document["policies"] = _pack_policies(paths[:policies], about.with_suffix(".safetensors"))
     store.write_text(about, json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n")
     return about
 
 
+def _pack_policies(paths: Sequence[Path], file: Path) -> dict[str, Any]:
+    """Write what runs had learnt into one file; what the piece has to say about it."""
+    from safetensors.numpy import save
+
+    from tapebench.agents import api
+
+    arrays: dict[str, np.ndarray] = {}
+    manifests = []
+    for path in paths:
+        found = store.load_checkpoint(path)
+        if found is None:
+            raise ValueError(f"{path} holds no checkpoint")
+        step, state = found
+        seed = store.read_json(path / "spec.json")["seed"]
+        arrays |= {f"{seed}/{name}": array for name, array in api.learnt(state).items()}
+        manifest = store.read_json(path / "checkpoints" / f"{step:012d}.json")
+        manifests.append({"seed": seed, "step": step, "about": manifest["about"]})
+    store.write_bytes(file, save(arrays))
+    return {"sha256": store.file_hash(file), "checkpoints": manifests}
+
+
 def read(about: Path) -> dict[str, Any]:
-    """The JSON file of a piece, checked together with its table."""
+    """The JSON file of a piece, checked together with its table and what was learnt."""
     document = store.read_json(about)
     try:
         if document["schema"] != SCHEMA:
             raise ValueError(f"{about} is of schema {document['schema']}, not {SCHEMA}")
-        if store.file_hash(about.with_suffix(".parquet")) != document["sha256"]:
-            raise ValueError(f"{about.with_suffix('.parquet')} is not what {about.name} says")
+        sums = {".parquet": document["sha256"]}
+        if "policies" in document:
+            sums[".safetensors"] = document["policies"]["sha256"]
+        for suffix, digest in sums.items():
+            if store.file_hash(about.with_suffix(suffix)) != digest:
+                raise ValueError(f"{about.with_suffix(suffix)} is not what {about.name} says")
         experiment, agent, split = document["runs"].split("/")
         for one in document["seeds"]:
             store.RunId(experiment, agent, split, one["seed"])
@@ -103,6 +134,7 @@ def unpack(pieces: Iterable[Path], root: Path) -> None:
         with duckdb.connect() as connection:
             for about in pieces:
                 document = read(about)
+                _lay_out_policies(document, about.with_suffix(".safetensors"), built)
                 for one in document["seeds"]:
                     _lay_out(document, one, about.with_suffix(".parquet"), built, connection)
         try:
@@ -110,6 +142,23 @@ def unpack(pieces: Iterable[Path], root: Path) -> None:
         except OSError:
             if not root.is_dir():  # else another process was faster, with the same pieces
                 raise
+
+
+def _lay_out_policies(document: Mapping[str, Any], file: Path, root: Path) -> None:
+    from safetensors.numpy import load_file
+
+    if "policies" not in document:
+        return
+    arrays = load_file(file)
+    for one in document["policies"]["checkpoints"]:
+        own = f"{one['seed']}/"
+        path = root / document["runs"] / f"s{one['seed']:02d}"
+        path.mkdir(parents=True)
+        store.Run(path, {}).save_checkpoint(
+            one["step"],
+            {name.removeprefix(own): a for name, a in arrays.items() if name.startswith(own)},
+            one["about"],
+        )
 
 
 def _lay_out(
@@ -122,7 +171,7 @@ def _lay_out(
     experiment, agent, split = document["runs"].split("/")
     run_id = store.RunId(experiment, agent, split, one["seed"])
     path = root / str(run_id)
-    path.mkdir(parents=True)
+    path.mkdir(parents=True, exist_ok=True)
     documents = {
         "spec": {"id": str(run_id), "seed": run_id.seed, **document["spec"]},
         "summary": one["summary"],

@@ -399,7 +399,7 @@ def load_run(path: Path, task: Task) -> Stored:
     key = seeding.key(spec.seed, "train", spec.agent)
     step, arrays = found
     return Stored(
-        agent.policy(api.from_arrays(jax.eval_shape(agent.init, key), arrays)), spec, step
+        agent.policy(api.from_learnt(jax.eval_shape(agent.init, key), arrays)), spec, step
     )
 
 

@@ -54,6 +54,10 @@ def to_arrays(state: Any) -> dict[str, np.ndarray]:
     return {_name(path): np.asarray(_plain(leaf)) for path, leaf in leaves}
 
 
+LEARNT = ("learner.network.", "learner.model.")
+"""How the names of those arrays of a state begin that its policy is made of."""
+
+
 def from_arrays(like: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     """The state whose `to_arrays` these are.
 
@@ -67,6 +71,23 @@ def from_arrays(like: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         _restore(name, leaf, arrays[name]) for name, (_, leaf) in zip(names, leaves, strict=True)
     ]
     return jax.tree_util.tree_unflatten(tree, restored)
+
+
+def learnt(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What a policy needs of a state's arrays: small, and no training goes on from it."""
+    return {name: array for name, array in arrays.items() if name.startswith(LEARNT)}
+
+
+def from_learnt(like: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    """A state to make a policy from, of all of its arrays or of those that were `learnt`."""
+    leaves = jax.tree_util.tree_leaves_with_path(like)
+    missing = {_name(path): leaf for path, leaf in leaves if not _name(path).startswith(LEARNT)}
+    zeros = {
+        name: np.zeros(plain.shape, plain.dtype)
+        for name, leaf in missing.items()
+        for plain in [jax.eval_shape(_plain, leaf)]
+    }
+    return from_arrays(like, zeros | dict(arrays))
 
 
 def stack(states: Sequence[Any]) -> Any:

@@ -8,6 +8,7 @@ of `lite` the plain ones learn next to nothing, and then no change makes a diffe
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -37,8 +38,8 @@ def informative(task: Task) -> Policy:
     return bayes_filter(task, "all", beta=1.0, goal_weight=0.0, name="informative")
 
 
-CONV = {"network": "conv"}
-CELLS = {"network": "cells"}
+CONV: dict[str, Any] = {"network": "conv"}
+CELLS: dict[str, Any] = {"network": "cells"}
 """The same idea for recurrent PPO."""
 
 TUNED_CONV = CONV | {"discount": 0.9, "batch": 128, "epsilon_end": 0.05, "dueling": False}

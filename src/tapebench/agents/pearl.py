@@ -63,9 +63,9 @@ ENCODERS = ("cases", "tapes")
 
 @dataclass(frozen=True, kw_only=True)
 class Config(dqn.Config):
-    context: int = 4
+    context: int = 8
     """Transitions of the present episode that are looked back on."""
-    latent_size: int = 8
+    latent_size: int = 4
     """Entries of z."""
     encoder: str = "cases"
     """What the encoder sees of a transition. `cases`: in how many cells a neighbourhood of three

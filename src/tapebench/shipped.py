@@ -117,12 +117,17 @@ def read(about: Path) -> dict[str, Any]:
         for suffix, digest in sums.items():
             if store.file_hash(about.with_suffix(suffix)) != digest:
                 raise ValueError(f"{about.with_suffix(suffix)} is not what {about.name} says")
-        experiment, agent, split = document["runs"].split("/")
-        for one in document["seeds"]:
-            store.RunId(experiment, agent, split, one["seed"])
+        learnt = document.get("policies", {}).get("checkpoints", [])
+        for one in [*document["seeds"], *learnt]:
+            _run_id(document, one)
     except (KeyError, TypeError, AttributeError, OSError) as error:
         raise ValueError(f"{about} is not a piece of results: {error!r}") from None
     return document
+
+
+def _run_id(document: Mapping[str, Any], one: Mapping[str, Any]) -> store.RunId:
+    experiment, agent, split = document["runs"].split("/")
+    return store.RunId(experiment, agent, split, one["seed"])
 
 
 def unpack(pieces: Iterable[Path], root: Path) -> None:
@@ -152,7 +157,7 @@ def _lay_out_policies(document: Mapping[str, Any], file: Path, root: Path) -> No
     arrays = load_file(file)
     for one in document["policies"]["checkpoints"]:
         own = f"{one['seed']}/"
-        path = root / document["runs"] / f"s{one['seed']:02d}"
+        path = root / str(_run_id(document, one))
         path.mkdir(parents=True)
         store.Run(path, {}).save_checkpoint(
             one["step"],
@@ -168,8 +173,7 @@ def _lay_out(
     root: Path,
     connection: duckdb.DuckDBPyConnection,
 ) -> None:
-    experiment, agent, split = document["runs"].split("/")
-    run_id = store.RunId(experiment, agent, split, one["seed"])
+    run_id = _run_id(document, one)
     path = root / str(run_id)
     path.mkdir(parents=True, exist_ok=True)
     documents = {

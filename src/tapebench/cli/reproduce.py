@@ -118,14 +118,18 @@ class Reproduce:
 
         first = {group[0].agent: group[0] for group in published.finished.values()}
         chosen = sorted(first.values(), key=seconds)[:VERIFIED]
+        for spec in chosen:
+            known = store.read_json(published.path(spec) / "spec.json")
+            if known != json.loads(json.dumps({"id": str(spec.id), **spec.as_dict()})):
+                raise ValueError(f"{spec.id} was published with other settings than today's")
         place = self.results / "verify"
-        make_runs(chosen, place, workers=self.workers)
+        make_runs(chosen, place, workers=self.workers, anew=True)
         rows: list[Any] = []
         is_bad = False
         for spec in chosen:
-            known, made = published.path(spec), place / str(spec.id)
-            apart = shipped.difference(known, made)
-            changed = shipped.circumstances(known, made) if apart else []
+            was, made = published.path(spec), place / str(spec.id)
+            apart = shipped.difference(was, made)
+            changed = shipped.circumstances(was, made) if apart else []
             is_bad |= bool(apart) and not changed
             rows.append({"run": str(spec.id), "difference": apart, "changed": changed})
         if self.json:

@@ -95,8 +95,11 @@ class Gaussian(NamedTuple):
 
     def draw(self, key: Array) -> Array:
         """A sample of each."""
-        noise = jax.random.normal(key, self.precision.shape)
-        return self.mean + noise / jnp.sqrt(self.precision)
+        return self.at(jax.random.normal(key, self.precision.shape))
+
+    def at(self, deviations: Array) -> Array:
+        """So many standard deviations away from each mean."""
+        return self.mean + deviations / jnp.sqrt(self.precision)
 
 
 def posterior(factors: Gaussian, is_real: Array) -> Gaussian:
@@ -226,8 +229,10 @@ def _algorithm(config: Config, env: envs.TapeEnv, size: int) -> dqn.Algorithm:
             is_real=_push(jnp.ones_like(batch.ended), seen.is_real),
         )
 
+        noise = jax.random.normal(next_key, (config.batch, config.latent_size))
+
         def ahead(model: Model) -> Array:
-            return model.network(batch.next_obs, model.believe(then).draw(next_key))
+            return model.network(batch.next_obs, model.believe(then).at(noise))
 
         def loss(model: Model) -> tuple[Array, dict[str, Array]]:
             chooser, judge = ahead(jax.lax.stop_gradient(model)), ahead(learner.target)

@@ -42,8 +42,14 @@ CONV: dict[str, Any] = {"network": "conv"}
 CELLS: dict[str, Any] = {"network": "cells"}
 """The same idea for recurrent PPO."""
 
-TUNED_CONV = CONV | {"discount": 0.9, "batch": 128, "epsilon_end": 0.05, "dueling": False}
-"""What the search of DQN found for this network, see `docs/agents/dqn.md`."""
+TUNED_CONV = CONV | {
+    "discount": 0.9,
+    "batch": 128,
+    "epsilon_end": 0.05,
+    "dueling": False,
+    "kernel": 5,
+}
+"""What the searches of DQN found for this network, see `docs/agents/dqn.md`."""
 
 GUIDES: dict[str, Callable[[Task], Policy]] = {
     "random": policy.random,

@@ -118,8 +118,6 @@ def test_the_report_of_published_results_needs_no_runs(capsys, monkeypatch, plac
         assert code == 0, err
         assert out.splitlines()[-1] == "report: runs/published/index.html"
     assert "first-one" in (tmp_path / "runs/published/index.html").read_text()
-    code, _, err = tape(capsys, "report", "--published", "--replay")
-    assert (code, err.count("\n")) == (2, 1)
 
 
 def test_without_pieces_published_results_are_refused(capsys, monkeypatch, tmp_path):

@@ -29,6 +29,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "agents"
 TUNING = ROOT / "docs" / "tuning"
 FIGURES = PAGES / "results.json"
+ASKED = ("agent", "config", "seed", "split", "train_on", "length", "horizon", "steps")
 
 
 def main() -> None:
@@ -37,9 +38,9 @@ def main() -> None:
     parser.add_argument("--results", type=Path, help="a results directory to take figures from")
     options = parser.parse_args()
     if options.results is not None:
-        rows = {row["run"]: row for row in figures()}
-        rows |= {row["run"]: row for row in collect(options.results)}
-        document = [rows[name] for name in sorted(rows)]
+        # What was asked the same is the same run, whatever it is called: the newer row counts.
+        rows = {asked(row): row for row in [*figures(), *collect(options.results)]}
+        document = sorted(rows.values(), key=lambda row: str(row["run"]))
         lines = ",\n ".join(json.dumps(row) for row in document)
         store.write_text(FIGURES, f"[\n {lines}\n]\n")
     for name, text in pages().items():
@@ -71,6 +72,11 @@ def collect(root: Path) -> Iterable[dict[str, Any]]:
                 if side in summary
             },
         }
+
+
+def asked(row: dict[str, Any]) -> str:
+    """What a row is about, as text."""
+    return json.dumps([row[key] for key in ASKED], sort_keys=True)
 
 
 def figures() -> list[dict[str, Any]]:

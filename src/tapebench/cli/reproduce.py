@@ -29,8 +29,8 @@ VERIFIED = 2
 class Reproduce:
     """List the experiments, or make the missing runs of one and show what it found.
 
-    Tables go to RESULTS/reproduce/NAME as Markdown, LaTeX and CSV, figures as SVG and PDF, and
-    all of it to index.html there.
+    Tables go to RESULTS/reproduce/TRACK/NAME as Markdown, LaTeX and CSV, figures as SVG and PDF,
+    and all of it to index.html there.
     """
 
     name: tyro.conf.Positional[str | None] = None
@@ -153,9 +153,9 @@ class Reproduce:
         asked = None if rules is None else tuple(sorted(rules))
         return Scale(get_track(track), self.seeds, self.split, asked)
 
-    def place(self, name: str) -> Path:
+    def place(self, name: str, track: str) -> Path:
         """Where what an experiment shows is written."""
-        return self.results / "reproduce" / name
+        return self.results / "reproduce" / track / name
 
     def list(self, known: dict[str, Experiment], found: dict[str, Results]) -> None:
         """Every experiment: what it is for, what is there, and how long the rest takes."""
@@ -168,7 +168,7 @@ class Reproduce:
         for name, results in found.items():
             done = {spec.id for group in results.finished.values() for spec in group}
             rest = [spec for spec in results.specs if spec.id not in done]
-            is_shown = (self.place(name) / "index.html").is_file()
+            is_shown = (self.place(name, track) / "index.html").is_file()
             left = sum(estimate(spec, self.results) for spec in rest)
             if not is_shown:
                 left += known[name].seconds
@@ -216,7 +216,7 @@ class Reproduce:
             raise ValueError(f"no run of {experiment.name} is done: leave out --show to make them")
         training.use_compilation_cache()
         found = experiment.show(results)
-        place = self.place(experiment.name)
+        place = self.place(experiment.name, results.scale.track.name)
         found.save(place)
         page = render_exhibit(experiment.name, experiment.about, found.tables, found.pictures)
         store.write_text(place / "index.html", page)

@@ -242,7 +242,9 @@ EXPERIMENTS = (
         {
             "none (dqn)": Variant("dqn", TUNED_CONV),
             **{
-                f"{count} transitions": Variant("pearl", {**TUNED_CONV, "context": count})
+                f"{count} transition{'s' * (count > 1)}": Variant(
+                    "pearl", {**TUNED_CONV, "context": count}
+                )
                 for count in CONTEXTS
             },
         },

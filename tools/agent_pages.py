@@ -203,11 +203,11 @@ def results(agent: str) -> Iterable[str]:
 
 
 def interval(values: Iterable[float]) -> str:
-    """Mean and 95% t-interval over seeds."""
+    """A share: mean and 95% t-interval over seeds."""
     found = np.asarray([*values])
     if len(found) < 2:
         return f"{found.mean():.3f}"
-    around = stats.t_interval(found)
+    around = stats.within_0_and_1(stats.t_interval(found))
     return f"{found.mean():.3f} [{around.low:.3f}, {around.high:.3f}]"
 
 

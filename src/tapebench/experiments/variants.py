@@ -99,7 +99,7 @@ def success_table(name: str, title: str, results: Results) -> Table:
         cells: list[Any] = [label]
         for side in known:
             found = np.array([run[side]["success"] for run in runs])
-            cells += [share(found), over_seeds(found / known[side]["exact ceiling"])]
+            cells += [share(found), share(found / known[side]["exact ceiling"])]
         if len(known) == len(SUBSETS):
             cells.append(over_seeds([run["drop"] for run in runs]))
         rows.append(Row((*cells, len(runs))))

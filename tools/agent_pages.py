@@ -140,11 +140,12 @@ def tuning(agent: str) -> Iterable[str]:
             continue
         network = found["network"]
         flag = " --sizes" if found.get("sizes") else ""
+        first = "the best of the other search" if flag else "the default when the search began"
         yield (
             f"Network `{network}`: `python tools/tune.py {agent} --network {network}{flag}`, "
             f"{found['steps']:,} steps, {found['seeds']} seeds, trained on one side of the split "
             "`tuning` and judged by success on the other. No rule that is held out in `fps30` or "
-            "`matched30` takes part. The first row is what was the default when the search began."
+            f"`matched30` takes part. The first row is {first}."
         )
         trials = sorted(found["trials"], key=lambda row: row["trial"])
         names = list(found["space"])

@@ -91,7 +91,10 @@ def main() -> None:
     options.trials = options.trials or (10 if is_plain else 5)
     fixed = {"network": options.network}
     if options.sizes:
-        fixed |= store.read_json(PLACE / f"{name}.json")["trials"][0]["options"]
+        first = PLACE / f"{name}.json"
+        if not first.is_file():
+            parser.error("--sizes is around the best of a search: make that first, without it")
+        fixed |= store.read_json(first)["trials"][0]["options"]
     defaults = asdict(agents.configure(options.agent, **fixed))
     trials = [fixed | trial for trial in draw(space, defaults, options.trials)]
     label = f"{options.network}-sizes" if options.sizes else options.network

@@ -82,7 +82,7 @@ class Contest:
     exam: Exam
     entries: tuple[Entry, ...]
     optimal_steps: np.ndarray
-    """`[R, E]`, see `Exam.optimal_steps`; `UNKNOWN` throughout where runs do not say."""
+    """`[R, E]`, see `Exam.optimal_steps`."""
     lines: Mapping[str, score.Line]
     """What needs no training; empty if it is neither shipped nor was measured beside the runs."""
     bundles: tuple[Bundle, ...] = ()

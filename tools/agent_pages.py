@@ -5,7 +5,8 @@
 
 The text comes from the agent's module, options from its `Config`, the search from `docs/tuning`,
 figures from `docs/agents/results.json`, which holds one row for every run, and the paper's from
-`tapebench/data/paper.json`. A test fails when a page is not what this writes.
+`tapebench/data/paper.json`. Beside a page stand the learning curves of its table. A test fails when
+a page or a picture is not what this writes.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from typing import Any
 import numpy as np
 
 from tapebench import agents, stats, store
+from tapebench.experiments.variants import levels, share
+from tapebench.protocol import get_track
+from tapebench.report.figures import SIDE_NAMES, Panel, Picture, Series, lines
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "agents"
@@ -43,8 +47,10 @@ def main() -> None:
         document = sorted(rows.values(), key=lambda row: str(row["run"]))
         lines = ",\n ".join(json.dumps(row) for row in document)
         store.write_text(FIGURES, f"[\n {lines}\n]\n")
-    for name, text in pages().items():
-        store.write_text(PAGES / f"{name}.md", text)
+    for name in agents.NAMES:
+        store.write_text(PAGES / f"{name}.md", page(name))
+        if drawn := curves(name):
+            store.write_bytes(PAGES / f"{name}.svg", drawn.svg)
 
 
 def collect(root: Path) -> Iterable[dict[str, Any]]:
@@ -71,6 +77,10 @@ def collect(root: Path) -> Iterable[dict[str, Any]]:
                 for side in ("id", "ood")
                 if side in summary
             },
+            "curve": {
+                name: [round(value, 4) for value in values]
+                for name, values in summary["curve"].items()
+            },
         }
 
 
@@ -82,11 +92,6 @@ def asked(row: dict[str, Any]) -> str:
 def figures() -> list[dict[str, Any]]:
     """The rows that are there."""
     return json.loads(FIGURES.read_text()) if FIGURES.is_file() else []
-
-
-def pages() -> dict[str, str]:
-    """The text of every page, by agent."""
-    return {name: page(name) for name in agents.NAMES}
 
 
 def page(agent: str) -> str:
@@ -162,36 +167,34 @@ def tuning(agent: str) -> Iterable[str]:
 
 
 def results(agent: str) -> Iterable[str]:
-    """Our figures beside the paper's, then fixed rules."""
-    ours = [row for row in figures() if row["agent"] == agent]
+    """Our figures beside the paper's, their curves, then fixed rules."""
     shipped = resources.files("tapebench").joinpath("data/paper.json").read_text()
     paper = json.loads(shipped)["tables"]["main"]["rows"].get(agent)
     yield f"`tape train {agent} --seeds 5`, on `fps30` at L = H = 32 unless said otherwise."
-    across: dict[Any, list[Any]] = defaultdict(list)
-    fixed: dict[Any, list[Any]] = defaultdict(list)
-    now = asdict(agents.configure(agent))
-    for row in ours:
-        given = row["config"] | (
-            {"total_steps": now["total_steps"]} if "total_steps" in now else {}
+    rows = [
+        (
+            options,
+            split,
+            f"{steps:,}",
+            len(runs),
+            *(interval(run[side]["success"] for run in runs) for side in ("id", "ood")),
         )
-        # As differences from the defaults of today, whatever was typed then.
-        options = " ".join(f"{key}={value}" for key, value in given.items() if value != now[key])
-        if row["train_on"] == "train":
-            told = options or "defaults", row["split"], row["steps"]
-            across[told].append((row["id"]["success"], row["ood"]["success"]))
-        elif isinstance(row["train_on"], list) and len(row["train_on"]) == 1:
-            side = next(row[side] for side in ("id", "ood") if side in row)
-            where = row["train_on"][0], options or "defaults", row["length"], row["steps"]
-            fixed[where].append(side["success"])
-    lines = [
-        (options, split, f"{steps:,}", len(pairs), *map(interval, zip(*pairs, strict=True)))
-        for (options, split, steps), pairs in sorted(across.items())
+        for (options, split, steps), runs in across(agent).items()
     ]
     if paper:
         success = (printed(paper[f"{side}.success"]) for side in ("id", "ood"))
-        lines.append(("the paper", "its own", "200,000", paper["seeds"], *success))
+        rows.append(("the paper", "its own", "200,000", paper["seeds"], *success))
     header = ("options", "split", "steps", "seeds", "ID success", "OOD success")
-    yield table(header, lines) if lines else "No figures yet."
+    yield table(header, rows) if rows else "No figures yet."
+    if drawn := curves(agent):
+        yield f"![{drawn.title}]({agent}.svg)"
+        yield drawn.caption
+    fixed: dict[Any, list[float]] = defaultdict(list)
+    for options, row in told(agent):
+        if isinstance(row["train_on"], list) and len(row["train_on"]) == 1:
+            side = next(row[side] for side in ("id", "ood") if side in row)
+            where = row["train_on"][0], options, row["length"], row["steps"]
+            fixed[where].append(side["success"])
     if fixed:
         yield "Trained and examined on one rule:"
         yield table(
@@ -201,6 +204,62 @@ def results(agent: str) -> Iterable[str]:
                 for (rule, options, length, steps), values in sorted(fixed.items())
             ],
         )
+
+
+def across(agent: str) -> dict[tuple[str, str, int], list[dict[str, Any]]]:
+    """Runs that learnt from all training rules of a split, by options, split and steps."""
+    found: dict[Any, list[Any]] = defaultdict(list)
+    for options, row in told(agent):
+        if row["train_on"] == "train":
+            found[options, row["split"], row["steps"]].append(row)
+    return dict(sorted(found.items()))
+
+
+def told(agent: str) -> Iterable[tuple[str, dict[str, Any]]]:
+    """Every run of an agent, with its options as differences from the defaults of today."""
+    now = asdict(agents.configure(agent))
+    for row in figures():
+        if row["agent"] == agent:
+            given = row["config"] | (
+                {"total_steps": now["total_steps"]} if "total_steps" in now else {}
+            )
+            changed = [f"{key}={value}" for key, value in given.items() if value != now[key]]
+            yield " ".join(changed) or "defaults", row
+
+
+def curves(agent: str) -> Picture | None:
+    """Success in the course of training on the split and for the steps of the track `full`."""
+    track = get_track("full")
+    shown = {
+        options.partition(" ")[0]: [run["curve"] for run in runs if "curve" in run]
+        for (options, split, steps), runs in across(agent).items()
+        if (split, steps) == (track.split, track.steps)
+    }
+    shown = {name: runs for name, runs in shown.items() if runs}
+    if not shown:
+        return None
+    panels = [
+        Panel(
+            SIDE_NAMES[side],
+            tuple(
+                Series(
+                    name,
+                    tuple(runs[0]["step"]),
+                    tuple(map(share, zip(*(run[side] for run in runs), strict=True))),
+                )
+                for name, runs in shown.items()
+            ),
+            known,
+        )
+        for side, known in levels(track.exam()).items()
+    ]
+    return Picture(
+        agent,
+        f"Learning curves of {agent}",
+        "Strict success at every evaluation: mean over the seeds of the table, with a band of the "
+        "95% t interval. Dotted: references, which need no training, and the exact ceiling.",
+        lines(panels, x="environment steps", y="strict success"),
+    )
 
 
 def interval(values: Iterable[float]) -> str:

@@ -15,10 +15,10 @@ import numpy as np
 from tapebench import policy, score, seeding, splits, store
 from tapebench.experiments import Exhibit, Experiment, Results, Scale
 from tapebench.experiments.paper import examined
-from tapebench.experiments.variants import SIDES, Variant, compare, levels, share, success_table
+from tapebench.experiments.variants import Variant, compare, levels, share, success_table
 from tapebench.policy import Policy
 from tapebench.references.belief import bayes_filter
-from tapebench.report.figures import Panel, Picture, Series, lines
+from tapebench.report.figures import SIDE_NAMES, Panel, Picture, Series, lines
 from tapebench.report.tables import CEILING, REFERENCE, Column, Row, Table
 from tapebench.task import Task
 from tapebench.training import RunSpec
@@ -115,7 +115,7 @@ def show_training(results: Results) -> Exhibit:
     name, title = "training-rules", "Success of PPO against how many rules it was trained on"
     counts = tuple(float(count) for count in results.finished)
     panels = []
-    for side, known in levels(results).items():
+    for side, known in levels(results.exam).items():
         reached = tuple(
             share([run[side]["success"] for run in results.summaries(setting)])
             for setting in results.finished
@@ -124,7 +124,7 @@ def show_training(results: Results) -> Exhibit:
         if side == "id":
             of_those = tuple(share(trained_on(results, count)) for count in results.finished)
             series.append(Series("those trained on", counts, of_those))
-        panels.append(Panel(SIDES[side], tuple(series), known))
+        panels.append(Panel(SIDE_NAMES[side], tuple(series), known))
     picture = Picture(
         name=name,
         title=title,
@@ -164,7 +164,7 @@ def led(guide: Policy, steps: int, task: Task) -> Callable[[Policy], Policy]:
 
 def show_informed(results: Results) -> Exhibit:
     """Success when others make the first flips, against how many they make."""
-    exam, known = results.exam, levels(results)
+    exam, known = results.exam, levels(results.exam)
     counts = [count for count in FIRST_FLIPS if count < exam.task.horizon]
     rows, panels = [], []
     for agent, specs in results.finished.items():
@@ -191,7 +191,7 @@ def show_informed(results: Results) -> Exhibit:
                 Series(who, tuple(map(float, counts)), tuple(success[side, who, n] for n in counts))
                 for who in ("its own", *GUIDES)
             ]
-            panels.append(Panel(f"{agent}, {SIDES[side]}", tuple(series), beside))
+            panels.append(Panel(f"{agent}, {SIDE_NAMES[side]}", tuple(series), beside))
     for line in next(iter(known.values())):
         kind = CEILING if line == "exact ceiling" else REFERENCE
         rows.append(Row((line, None, None, *(of_side[line] for of_side in known.values())), kind))

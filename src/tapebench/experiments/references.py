@@ -16,11 +16,11 @@ import numpy as np
 from tapebench import exact, rules, score, seeding, stats
 from tapebench.exam import SUBSETS, Exam
 from tapebench.experiments import Exhibit, Experiment, Results, untrained
-from tapebench.experiments.variants import SIDES, over_seeds, share
+from tapebench.experiments.variants import over_seeds, share
 from tapebench.references import oracle
 from tapebench.references.belief import BETA, bayes_filter, identify
 from tapebench.references.mpc import CANDIDATES, OBJECTIVES, PLAN, mpc
-from tapebench.report.figures import Panel, Picture, Series, lines
+from tapebench.report.figures import SIDE_NAMES, Panel, Picture, Series, lines
 from tapebench.report.tables import CEILING, REFERENCE, Cell, Column, Row, Table
 from tapebench.rollout import rollout
 from tapebench.stats import Interval
@@ -356,7 +356,7 @@ def show_posterior(results: Results) -> Exhibit:
                 )
                 for name, one in found.items()
             )
-            panels.append(Panel(f"{where}, {SIDES[side]}", series))
+            panels.append(Panel(f"{where}, {SIDE_NAMES[side]}", series))
             for name, one in found.items():
                 cells = (
                     one.identified(at),

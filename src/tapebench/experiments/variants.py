@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 
 from tapebench import score, stats
-from tapebench.exam import SUBSETS
+from tapebench.exam import SUBSETS, Exam
 from tapebench.experiments import Exhibit, Experiment, Results, Scale
 from tapebench.report.figures import Picture, dots
 from tapebench.report.tables import CEILING, REFERENCE, Column, Row, Table
 from tapebench.stats import Interval
 from tapebench.training import RunSpec
-
-SIDES = {"id": "ID: rules seen in training", "ood": "OOD: held-out rules"}
 
 
 @dataclass(frozen=True)
@@ -78,9 +76,8 @@ def share(values: Any) -> Interval | float:
     return stats.within_0_and_1(found) if isinstance(found, Interval) else found
 
 
-def levels(results: Results) -> dict[str, dict[str, float]]:
-    """Success of the references and the exact ceiling by side, where all sat the same exam."""
-    exam = results.exam
+def levels(exam: Exam) -> dict[str, dict[str, float]]:
+    """Success of the references and the exact ceiling by side."""
     found = {name: line["success"] for name, line in score.lines(exam).items()}
     found["exact ceiling"] = exam.ceilings(exam.optimal_steps())
     return {
@@ -92,7 +89,7 @@ def levels(results: Results) -> dict[str, dict[str, float]]:
 
 def success_table(name: str, title: str, results: Results) -> Table:
     """ID and OOD success, the drop, and the share of the ceiling."""
-    known = levels(results)
+    known = levels(results.exam)
     rows = []
     for label in results.finished:
         runs = results.summaries(label)
@@ -138,7 +135,7 @@ def success_picture(name: str, title: str, results: Results) -> Picture:
         for label in results.finished
         if (runs := results.summaries(label))
     }
-    for side, known in levels(results).items():
+    for side, known in levels(results.exam).items():
         for line, value in known.items():
             rows.setdefault(line, {})[side.upper()] = value
     return Picture(

@@ -13,14 +13,13 @@ from tapebench import agents, credibility, score, splits
 from tapebench.exam import SUBSETS, Exam
 from tapebench.experiments import Exhibit, Experiment, Results, Scale
 from tapebench.experiments.variants import (
-    SIDES,
     Variant,
     compare,
     levels,
     over_seeds,
     share,
 )
-from tapebench.report.figures import Panel, Picture, Series, lines
+from tapebench.report.figures import SIDE_NAMES, Panel, Picture, Series, lines
 from tapebench.report.tables import CEILING, REFERENCE, Column, Row, Table
 from tapebench.training import RunSpec
 
@@ -158,7 +157,7 @@ def _mean(values: np.ndarray) -> float:
 def _one_step_tables(found: Mapping[str, Any]) -> list[Table]:
     """One step ahead, a table for each subset."""
     tables = []
-    for subset, title in SIDES.items():
+    for subset, title in SIDE_NAMES.items():
         rows = []
         for name, seeds in found.items():
             if all(subset in one for one in seeds):
@@ -189,7 +188,7 @@ def _panels(
 ) -> list[Panel]:
     """A panel for each subset that all seeds of a model know about."""
     panels = []
-    for subset, title in SIDES.items():
+    for subset, title in SIDE_NAMES.items():
         series = [
             draw(name, subset, seeds)
             for name, seeds in found.items()
@@ -252,7 +251,7 @@ def _by_imagination(results: Results) -> dict[int, list[dict[str, Any]]]:
 
 def _imagination_tables(results: Results) -> list[Table]:
     """Success against the length of imagination, beside the planner and the ceiling."""
-    found, known = _by_imagination(results), levels(results)
+    found, known = _by_imagination(results), levels(results.exam)
     if not found:
         return []
     rows = []
@@ -289,10 +288,10 @@ def _imagined(results: Results) -> list[Picture]:
     if not found:
         return []
     panels = []
-    for side, known in levels(results).items():
+    for side, known in levels(results.exam).items():
         y = tuple(share([run[side]["success"] for run in runs]) for runs in found.values())
         series = Series("dreamer", tuple(map(float, found)), y)
-        panels.append(Panel(SIDES[side], (series,), known))
+        panels.append(Panel(SIDE_NAMES[side], (series,), known))
     return [
         Picture(
             name="credibility-imagination",

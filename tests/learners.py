@@ -151,7 +151,10 @@ def transitions(seed, num=64, length=16):
         return np.concatenate([cells, np.full((num, 1), time)], axis=1).astype(np.float32)
 
     nothing = np.zeros(num, np.float32)
-    return replay.Batch(observe(cells, 0.25), cell, nothing, observe(after, 0.5), nothing > 0), rule
+    once = np.ones(num, np.int32)
+    return replay.Batch(
+        observe(cells, 0.25), cell, nothing, observe(after, 0.5), nothing > 0, once
+    ), rule
 
 
 def turn(obs, by):

@@ -31,6 +31,7 @@ def test_the_target_is_that_of_a_hand_computation():
         reward=jnp.array([1.0, -0.5, 2.0]),
         next_obs=jnp.zeros((3, 1)),
         ended=jnp.array([False, False, True]),
+        steps=jnp.ones(3, int),
     )
     chooser = jnp.array([[3.0, 1.0], [0.0, 5.0], [9.0, 9.0]])
     judge = jnp.array([[10.0, 20.0], [30.0, 40.0], [50.0, 60.0]])
@@ -38,12 +39,16 @@ def test_the_target_is_that_of_a_hand_computation():
     np.testing.assert_array_equal(dqn.bellman(config, batch, chooser, judge), [6.0, 19.5, 2.0])
     config = replace(config, double=False)
     np.testing.assert_array_equal(dqn.bellman(config, batch, chooser, judge), [11.0, 19.5, 2.0])
+    config, batch = replace(config, n_step=3), batch._replace(steps=jnp.array([3, 2, 1]))
+    np.testing.assert_array_equal(dqn.bellman(config, batch, chooser, judge), [3.5, 9.5, 2.0])
 
 
 def test_the_loss_moves_the_network_alone_and_only_at_the_action_taken():
     network, target = plain_network(jax.random.key(0)), plain_network(jax.random.key(1))
     obs = np.ones((1, 9), np.float32)
-    batch = replay.Batch(obs, np.array([2]), np.array([7.0]), 0.5 * obs, np.array([False]))
+    batch = replay.Batch(
+        obs, np.array([2]), np.array([7.0]), 0.5 * obs, np.array([False]), np.array([1])
+    )
     wanted = 7.0 + 0.9 * target(0.5 * obs)[0, network(0.5 * obs)[0].argmax()]
     error = float(network(obs)[0, 2] - wanted)
     assert abs(error) > 1.0

@@ -9,7 +9,7 @@ import probes
 from learners import PROBE, SMALL, observations, played, played_tapes, small_agent, trained, turn
 from tapebench import agents, seeding
 from tapebench import env as envs
-from tapebench.agents import nn, ppo, rppo
+from tapebench.agents import api, nn, ppo, rppo
 from tapebench.rollout import rollout
 from tapebench.task import make_task
 
@@ -18,7 +18,7 @@ GAMMA = PROBE["ppo"]["discount"]
 
 def test_the_learning_rate_falls_on_a_straight_line_and_stays():
     config = ppo.Config(learning_rate=2e-3, final_rate=0.1, total_steps=1000)
-    rates = [float(ppo.learning_rate(config, jnp.int32(n))) for n in (0, 500, 1000, 5000)]
+    rates = [float(api.learning_rate(config, jnp.int32(n))) for n in (0, 500, 1000, 5000)]
     np.testing.assert_allclose(rates, [2e-3, 1.1e-3, 2e-4, 2e-4], rtol=1e-5)
     agent, _ = small_agent("ppo", learning_rate=1e-3)
     state = agent.init(jax.random.key(0))

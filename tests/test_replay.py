@@ -31,13 +31,37 @@ def test_replay_equals_a_deque(options, steps):
     wanted = [row for rows in zip(*kept, strict=True) for row in rows]
     assert len(batch.obs) == len(wanted)
     for found, row in zip(zip(*batch, strict=True), wanted, strict=True):
-        obs, action, reward, next_obs, ended = found
+        obs, action, reward, next_obs, ended, count = found
+        assert count == 1
         np.testing.assert_array_equal(obs, row[0])
         assert action == row[1]
         assert reward == row[2]
         assert ended == row[4]
         if not ended:
             np.testing.assert_array_equal(next_obs, row[3])
+
+
+@pytest.mark.parametrize("discount", [1.0, 0.5])
+def test_steps_in_a_row_are_summed_up_to_the_end_or_the_present(discount):
+    env, params = envs.make(length=8, horizon=5, rules=[0, 30], mask=[0, 5])
+    stored, kept = play(env, params, steps=33, num_envs=3, capacity=60)
+    places = everywhere(stored)
+    take = jax.jit(replay.take, static_argnums=(2, 3))
+    batch, places = jax.tree.map(np.asarray, (take(stored, places, 3, discount), places))
+    counts = set()
+    for place, (ago, index) in enumerate(zip(*places, strict=True)):
+        rows = list(kept[int(index)])[-int(ago) :][:3]
+        rows = rows[: 1 + next((n for n, row in enumerate(rows) if row[4]), 2)]
+        counts.add((len(rows), bool(rows[-1][4])))
+        np.testing.assert_array_equal(batch.obs[place], rows[0][0])
+        assert batch.action[place] == rows[0][1]
+        wanted = sum(discount**n * row[2] for n, row in enumerate(rows))
+        np.testing.assert_allclose(batch.reward[place], wanted, rtol=1e-6)
+        assert batch.steps[place] == len(rows)
+        assert batch.ended[place] == rows[-1][4]
+        if not rows[-1][4]:
+            np.testing.assert_array_equal(batch.next_obs[place], rows[-1][3])
+    assert counts == {(1, True), (2, True), (3, True), (1, False), (2, False), (3, False)}
 
 
 def test_the_past_of_a_place_is_its_own_episode_and_nothing_else():

@@ -279,4 +279,4 @@ def test_the_budget_sets_the_schedule_of_an_agent_that_has_one():
     spec = RunSpec(agent="ppo", seed=0, steps=50_000)
     assert spec.config["total_steps"] == spec.as_dict()["config"]["total_steps"] == 50_000
     assert replace(spec, options={"total_steps": 7}).config["total_steps"] == 7
-    assert "total_steps" not in replace(spec, agent="dqn").config
+    assert "total_steps" not in replace(spec, agent="automata").config

@@ -144,8 +144,8 @@ def tuning(agent: str) -> Iterable[str]:
         if found["agent"] != agent:
             continue
         network = found["network"]
-        flag = " --sizes" if found.get("sizes") else ""
-        first = "the best of the other search" if flag else "the default when the search began"
+        flag = f" --then {found['then']}" if found["then"] else ""
+        first = "the best so far" if flag else "the default when the search began"
         yield (
             f"Network `{network}`: `python tools/tune.py {agent} --network {network}{flag}`, "
             f"{found['steps']:,} steps, {found['seeds']} seeds, trained on one side of the split "

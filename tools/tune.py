@@ -4,9 +4,9 @@
 
 Trains on the training side of the split `tuning` and judges by success on its validation side,
 which has no rule that is held out in `fps30` or `matched30`. Trial 0 is the agent's defaults; the
-others are drawn from its `SPACE`. `--sizes` is a second search around the best of the first,
-with what is in `SIZES`. Runs are kept and resumed; the result is written to
-`docs/tuning/AGENT-NETWORK.json`, or to `AGENT-NETWORK-sizes.json`.
+others are drawn from its `SPACE`. `--then` is a further search around the best of those before it,
+with what is in `LATER`. Runs are kept and resumed; the result is written to
+`docs/tuning/AGENT-NETWORK.json`, or to `AGENT-NETWORK-sizes.json` and the like.
 """
 
 from __future__ import annotations
@@ -49,7 +49,15 @@ SPACE: dict[str, dict[str, tuple[Any, ...]]] = {
         "minibatches": (4, 8),
     },
     "ppo-dr": {"noise_high": (0.0, 0.001, 0.005), "horizon_high": (1.0, 1.5)},
-    "rppo": {"memory_size": (16, 64), "encoder_width": (32, 64), "epochs": (4, 10)},
+    "rppo": {
+        "learning_rate": (5e-4, 1e-3, 2e-3),
+        "discount": (0.9, 0.98, 1.0),
+        "trace": (0.5, 0.8, 0.95),
+        "epochs": (4, 10),
+        "minibatches": (4, 8),
+        "memory_size": (16, 64),
+        "encoder_width": (32, 64),
+    },
     "dreamer": {
         "learning_rate": (5e-4, 1e-3, 2e-3),
         "actor_rate": (5e-4, 1e-3, 2e-3),
@@ -61,14 +69,25 @@ SPACE: dict[str, dict[str, tuple[Any, ...]]] = {
     "automata": {"learning_rate": (1e-3, 3e-3), "features": (4, 8), "saturation": (2.0, 8.0)},
 }
 """What is searched. The settings of a family are searched on its plain member, and a variant only
-searches what it adds: so what it gains or loses is due to that and not to luckier settings."""
+searches what it adds: so what it gains or loses is due to that and not to luckier settings. With
+memory, returns that look further ahead may pay, so `rppo` searches those of `ppo` again."""
 
-SIZES: dict[str, dict[str, tuple[Any, ...]]] = {
-    "dqn-mlp": {"width": (32, 64), "batch": (256, 512), "steps_per_update": (2, 4)},
-    "dqn-conv": {"kernel": (3, 5), "depth": (2, 3)},
-    "ppo-mlp": {"width": (64, 128, 256), "depth": (2, 3), "num_envs": (40, 80)},
+LATER: dict[str, dict[str, dict[str, tuple[Any, ...]]]] = {
+    "sizes": {
+        "dqn-mlp": {"width": (32, 64), "batch": (256, 512), "steps_per_update": (2, 4)},
+        "dqn-conv": {"kernel": (3, 5), "depth": (2, 3)},
+        "ppo-mlp": {"width": (64, 128, 256), "depth": (2, 3), "num_envs": (40, 80)},
+    },
+    "returns": {
+        "dqn-mlp": {"n_step": (1, 2), "final_rate": (0.1, 0.3, 1.0)},
+        "dqn-conv": {"n_step": (1, 4, 8, 16), "final_rate": (0.1, 1.0)},
+    },
 }
-"""How large things are and how often they learn: what costs time. By agent and network."""
+"""Further searches, by agent and network. `sizes`: how large things are and how often they learn,
+which is what costs time; `returns`: how far targets look ahead, and how learning slows down."""
+
+TRIALS = {"dqn": 10, "ppo": 10, "rppo": 10}
+"""How many in the first search; of the others half as many, and of further searches too."""
 
 
 def main() -> None:
@@ -76,7 +95,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("agent", choices=agents.NAMES)
     parser.add_argument("--network", help="by default that of the agent")
-    parser.add_argument("--sizes", action="store_true", help="search sizes, around the defaults")
+    parser.add_argument("--then", choices=LATER, help="a further search, around the best so far")
     parser.add_argument("--trials", type=int)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=200_000)
@@ -84,20 +103,17 @@ def main() -> None:
     options = parser.parse_args()
     options.network = options.network or agents.configure(options.agent).network
     name = f"{options.agent}-{options.network}"
-    space = SIZES.get(name) if options.sizes else SPACE[options.agent]
+    space = LATER[options.then].get(name) if options.then else SPACE[options.agent]
     if space is None:
-        parser.error(f"--sizes is for {', '.join(SIZES)}: variants have the sizes of these")
-    is_plain = any(key.startswith(f"{options.agent}-") for key in SIZES)
-    options.trials = options.trials or (10 if is_plain else 5)
+        known = ", ".join(LATER[options.then])
+        parser.error(f"--then {options.then} is for {known}: variants have what these have")
+    trials_wanted = options.trials or (5 if options.then else TRIALS.get(options.agent, 5))
     fixed = {"network": options.network}
-    if options.sizes:
-        first = PLACE / f"{name}.json"
-        if not first.is_file():
-            parser.error("--sizes is around the best of a search: make that first, without it")
-        fixed |= store.read_json(first)["trials"][0]["options"]
+    if options.then:
+        fixed |= best_before(name, options.then)
     defaults = asdict(agents.configure(options.agent, **fixed))
-    trials = [fixed | trial for trial in draw(space, defaults, options.trials)]
-    label = f"{options.network}-sizes" if options.sizes else options.network
+    trials = [fixed | trial for trial in draw(space, defaults, trials_wanted)]
+    label = f"{options.network}-{options.then}" if options.then else options.network
     specs = [
         RunSpec(
             agent=options.agent,
@@ -133,7 +149,7 @@ def main() -> None:
     document = {
         "agent": options.agent,
         "network": options.network,
-        "sizes": options.sizes,
+        "then": options.then,
         "steps": options.steps,
         "seeds": options.seeds,
         "defaults": defaults,
@@ -144,6 +160,18 @@ def main() -> None:
     store.write_text(PLACE / f"{options.agent}-{label}.json", json.dumps(document, indent=1) + "\n")
     for row in found:
         print(row["mean_validation"], row["options"])
+
+
+def best_before(name: str, search: str) -> dict[str, Any]:
+    """The best options that the searches before this one found."""
+    found: dict[str, Any] = {}
+    for earlier in ["", *LATER][: 1 + list(LATER).index(search)]:
+        file = PLACE / f"{name}{earlier and '-'}{earlier}.json"
+        if file.is_file():
+            found |= store.read_json(file)["trials"][0]["options"]
+    if not found:
+        raise SystemExit(f"--then is around the best of {name}: make that search first")
+    return found
 
 
 def draw(

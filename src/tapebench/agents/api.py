@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
@@ -136,6 +137,12 @@ def descend(
     slope, parts = jax.grad(loss, has_aux=True)(learnt)
     change, optimiser_state = optimiser.update(slope, optimiser_state)
     return optax.apply_updates(learnt, change), optimiser_state, parts
+
+
+def learning_rate(config: Any, steps: Array) -> Array:
+    """The learning rate after so many environment steps: it falls on a straight line to a share."""
+    done = jnp.clip(steps / config.total_steps, 0.0, 1.0)
+    return config.learning_rate * (1.0 + done * (config.final_rate - 1.0))
 
 
 def observation_size(env: envs.TapeEnv, params: envs.EnvParams) -> int:

@@ -30,6 +30,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
+from jax.typing import ArrayLike
 
 from tapebench.agents import nn, replay
 from tapebench.agents.api import (
@@ -38,6 +39,7 @@ from tapebench.agents.api import (
     check_positive,
     check_shares,
     descend,
+    learning_rate,
     observation_size,
     one_of,
     snapshot,
@@ -63,8 +65,14 @@ class Config:
     """Cells that a convolution of `conv` sees."""
     discount: float = 1.0
     """Per-step discount γ. The horizon is a true end, since the observation carries t/H."""
+    n_step: int = 1
+    """Steps whose rewards a target adds up before it relies on the target network."""
     learning_rate: float = 5e-4
-    """Of Adam."""
+    """Of Adam, at the start."""
+    final_rate: float = 1.0
+    """Share of the learning rate that is left after `total_steps`."""
+    total_steps: int = 200_000
+    """Environment steps over which the learning rate falls; a run sets them to its budget."""
     batch: int = 256
     """Transitions in an update."""
     steps_per_update: int = 4
@@ -92,11 +100,12 @@ class Config:
 
     def __post_init__(self) -> None:
         one_of("network", self.network, nn.NETWORKS)
-        check_counts(self, "width", "channels", "depth", "kernel", "batch", "steps_per_update")
+        check_counts(self, "width", "channels", "depth", "kernel", "batch", "n_step")
         check_counts(
             self, "replay_size", "warmup", "epsilon_steps", "target_every", "num_envs", "chunk"
         )
-        check_shares(self, "discount", "epsilon_start", "epsilon_end")
+        check_counts(self, "steps_per_update", "total_steps")
+        check_shares(self, "discount", "epsilon_start", "epsilon_end", "final_rate")
         check_positive(self, "learning_rate")
         large, small = self.stride, min(self.num_envs, self.steps_per_update)
         if large % small:
@@ -162,7 +171,14 @@ def bellman(config: Config, batch: Batch, chooser: Array, judge: Array) -> Array
     """The target y `[B]`: values of the next state by the network and the target, `[B, A]`."""
     chosen = (chooser if config.double else judge).argmax(axis=-1)
     ahead = jnp.where(batch.ended, 0.0, pick(judge, chosen))
-    return jax.lax.stop_gradient(batch.reward + config.discount * ahead)
+    worth = jnp.float32([config.discount**steps for steps in range(1 + config.n_step)])
+    return jax.lax.stop_gradient(batch.reward + worth[batch.steps] * ahead)
+
+
+def optimiser(config: Config, updates: ArrayLike) -> optax.GradientTransformation:
+    """Adam at the rate of this update. Its state does not depend on the rate."""
+    rate = learning_rate(config, jnp.asarray(updates) * config.steps_per_update)
+    return optax.chain(optax.scale_by_adam(), optax.scale(-rate))
 
 
 def pick(values: Array, action: Array) -> Array:
@@ -201,8 +217,6 @@ def _algorithm(
     augment: Augment | None,
     auxiliary: Auxiliary | None,
 ) -> Algorithm:
-    optimiser = optax.adam(config.learning_rate)
-
     def init(key: Array) -> Learner:
         network_key, extra_key = jax.random.split(key)
         network = make_network(network_key, config, env, size)
@@ -212,7 +226,7 @@ def _algorithm(
             target=jax.tree.map(jnp.copy, network),
             extra=extra,
             slow=jax.tree.map(jnp.copy, slow),
-            optimiser=optimiser.init((network, extra)),
+            optimiser=optimiser(config, 0).init((network, extra)),
             updates=jnp.int32(0),
         )
 
@@ -221,7 +235,8 @@ def _algorithm(
 
     def update(key: Array, learner: Learner, stored: Replay) -> tuple[Learner, dict[str, Array]]:
         draw_key, augment_key, extra_key = jax.random.split(key, 3)
-        drawn = replay.take(stored, replay.draw(draw_key, stored, config.batch))
+        places = replay.draw(draw_key, stored, config.batch)
+        drawn = replay.take(stored, places, config.n_step, config.discount)
         batch = augment(augment_key, drawn) if augment else drawn
 
         def loss(learnt: tuple[nn.Network, Any]) -> tuple[Array, dict[str, Array]]:
@@ -234,10 +249,10 @@ def _algorithm(
             return jnp.stack(list(parts.values())).sum(), parts
 
         learnt = (learner.network, learner.extra)
-        (network, extra), optimiser_state, parts = descend(
-            optimiser, loss, learnt, learner.optimiser
-        )
         updates = learner.updates + 1
+        (network, extra), optimiser_state, parts = descend(
+            optimiser(config, updates), loss, learnt, learner.optimiser
+        )
         return Learner(
             network=network,
             target=optax.periodic_update(network, learner.target, updates, config.target_every),

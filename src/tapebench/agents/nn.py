@@ -190,20 +190,10 @@ def per_cell(obs: Array, length: int) -> Array:
     return jnp.stack([cells, goal] if goal.shape[-1] else [cells], axis=-1)
 
 
-def cases(before: Array, after: Array) -> Array:
-    """Which of the 16 cases every cell is, `[..., L]` -> `[..., L, 16]` with a single one each.
-
-    Case `2 n + after` is the neighbourhood `n = 4l + 2c + r` whose middle cell became `after`.
-    """
-    left, right = jnp.roll(before, 1, axis=-1), jnp.roll(before, -1, axis=-1)
-    case = 8 * left + 4 * before + 2 * right + after
-    return jax.nn.one_hot(case.astype(jnp.int32), CASES)
-
-
 def case_shares(before: Array, after: Array, length: int) -> Array:
     """In what share of its cells a tape has each of the 16 cases: words `[..., W]` -> `[..., 16]`.
 
-    The mean of `cases` over the cells, by counting bits.
+    Case `2 n + after` is the neighbourhood `n = 4l + 2c + r` whose middle cell became `after`.
     """
     left, right = dynamics.neighbours(before, length)
     every = dynamics.full(length)

@@ -196,7 +196,6 @@ def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:
 
 @cache
 def _algorithm(config: Config, env: envs.TapeEnv, size: int) -> dqn.Algorithm:
-    optimiser = optax.adam(config.learning_rate)
     length = env.length
 
     def init(key: Array) -> Learner:
@@ -208,7 +207,7 @@ def _algorithm(config: Config, env: envs.TapeEnv, size: int) -> dqn.Algorithm:
         return Learner(
             model=model,
             target=jax.tree.map(jnp.copy, model),
-            optimiser=optimiser.init(model),
+            optimiser=dqn.optimiser(config, 0).init(model),
             updates=jnp.int32(0),
         )
 
@@ -219,16 +218,10 @@ def _algorithm(config: Config, env: envs.TapeEnv, size: int) -> dqn.Algorithm:
     def update(key: Array, learner: Learner, stored: Replay) -> tuple[Learner, dict[str, Array]]:
         draw_key, z_key, next_key = jax.random.split(key, 3)
         places = replay.draw(draw_key, stored, config.batch)
-        batch = replay.take(stored, places)
+        batch = replay.take(stored, places, config.n_step, config.discount)
         seen = replay.past(stored, places, config.context)
-        # By the time of the next observation the transition itself is known; the oldest is not.
-        then = replay.Past(
-            before=_push(batch.obs[:, :length], seen.before),
-            action=_push(batch.action, seen.action),
-            after=_push(batch.next_obs[:, :length], seen.after),
-            is_real=_push(jnp.ones_like(batch.ended), seen.is_real),
-        )
-
+        later = places._replace(ago=places.ago - batch.steps)
+        then = replay.past(stored, later, config.context)
         noise = jax.random.normal(next_key, (config.batch, config.latent_size))
 
         def ahead(model: Model) -> Array:
@@ -245,8 +238,10 @@ def _algorithm(config: Config, env: envs.TapeEnv, size: int) -> dqn.Algorithm:
             }
             return parts["loss"] + config.kl_weight * parts["kl"], parts
 
-        model, optimiser_state, parts = descend(optimiser, loss, learner.model, learner.optimiser)
         updates = learner.updates + 1
+        model, optimiser_state, parts = descend(
+            dqn.optimiser(config, updates), loss, learner.model, learner.optimiser
+        )
         target = optax.periodic_update(model, learner.target, updates, config.target_every)
         return Learner(model, target, optimiser_state, updates), parts
 
@@ -295,8 +290,3 @@ def remember(memory: Memory, obs: Array, length: int) -> Memory:
         ),
         number=memory.number + happened,
     )
-
-
-def _push(newest: Array, others: Array) -> Array:
-    """One more in front of `others[B, C]`, and the last one out."""
-    return jnp.concatenate([newest[:, None], others[:, :-1]], axis=1)

@@ -40,6 +40,7 @@ from tapebench.agents.api import (
     check_positive,
     check_shares,
     descend,
+    learning_rate,
     observation_size,
     one_of,
     snapshot,
@@ -165,12 +166,6 @@ class Segment(NamedTuple):
     """Normalised."""
     target: Array
     """What the value should be."""
-
-
-def learning_rate(config: Config, steps: Array) -> Array:
-    """The learning rate after so many environment steps."""
-    done = jnp.clip(steps / config.total_steps, 0.0, 1.0)
-    return config.learning_rate * (1.0 + done * (config.final_rate - 1.0))
 
 
 def optimiser(config: Config, rate: Array) -> optax.GradientTransformation:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from tapebench import dynamics
@@ -51,11 +52,13 @@ class Batch(NamedTuple):
     action: Array
     """int32 `[B]`."""
     reward: Array
-    """float32 `[B]`."""
+    """float32 `[B]`: what all steps paid, discounted."""
     next_obs: Array
     """float32 `[B, D]`; arbitrary where `ended`."""
     ended: Array
     """bool `[B]`: by success or at the horizon."""
+    steps: Array
+    """int32 `[B]`: how many steps lie between the two observations."""
 
 
 class Sequences(NamedTuple):
@@ -163,16 +166,26 @@ def present(replay: Replay) -> Places:
     return Places(ago=jnp.zeros_like(envs), env=envs)
 
 
-def take(replay: Replay, places: Places) -> Batch:
-    """The transitions at these places."""
+def take(replay: Replay, places: Places, steps: int = 1, discount: float = 1.0) -> Batch:
+    """The transitions at these places, each with up to `steps` - 1 that followed it as one.
+
+    Fewer followed where the episode ended before, or the present is reached.
+    """
     row, env = _rows(replay, places.ago), places.env
-    after = _rows(replay, places.ago - 1)
+    ago = places.ago - jnp.arange(steps)[:, None]
+    ends = _get(replay.t, _rows(replay, ago - 1), env) == 0
+    over = jnp.cumsum(ends, axis=0) - ends > 0
+    is_part = (ago > 0) & ~over
+    taken = is_part.sum(axis=0)
+    worth = np.float32(discount) ** np.arange(steps, dtype=np.float32)[:, None]
+    paid = worth * _get(replay.reward, _rows(replay, ago), env)
     return Batch(
         obs=_observation(replay, row, env),
         action=_get(replay.action, row, env).astype(jnp.int32),
-        reward=_get(replay.reward, row, env),
-        next_obs=_observation(replay, after, env),
-        ended=_get(replay.t, after, env) == 0,
+        reward=jnp.where(is_part, paid, 0.0).sum(axis=0),
+        next_obs=_observation(replay, _rows(replay, places.ago - taken), env),
+        ended=(ends & is_part).any(axis=0),
+        steps=taken,
     )
 
 

@@ -38,6 +38,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from tapebench import dynamics
 from tapebench.agents import nn, ppo
 from tapebench.agents.api import Agent, check_counts, observation_size
 
@@ -132,9 +133,13 @@ class Cells(eqx.Module):
 
     def __call__(self, before: Array, action: Array, obs: Array, is_first: Array) -> Array:
         """The last observation, what was done there, and the present one -> `[..., F]`."""
-        flipped = jnp.abs(before[..., : self.length] - jax.nn.one_hot(action, self.length))
-        x = jax.nn.relu(nn.linear(self.table, nn.cases(flipped, obs[..., : self.length])))
-        pooled = jnp.concatenate([x.mean(axis=-2), x.max(axis=-2)], axis=-1)
+        flipped = dynamics.flip(dynamics.pack(before[..., : self.length]), action)
+        after = dynamics.pack(obs[..., : self.length])
+        shares = nn.case_shares(flipped, after, self.length)
+        # Cells of the same case look up the same entry, so counting the cases is enough.
+        entries = jax.nn.relu(nn.linear(self.table, jnp.eye(nn.CASES)))
+        largest = jnp.where(shares[..., None] > 0.0, entries, 0.0).max(axis=-2)
+        pooled = jnp.concatenate([shares @ entries, largest], axis=-1)
         return jnp.where(is_first[..., None], 0.0, pooled)
 
 

@@ -21,8 +21,9 @@ Deviations from Duan et al.:
 2. the reward is worked out from the observation, since the evaluator shows none: minus the share
    of observed cells that differ from the goal, which is that of zeros unless observed. Training
    does the same, so a bonus or another kind of reward is paid but not shown;
-3. in training a memory lasts for one episode, as rules change with it. In use it may last longer,
-   see `reset_memory`, which is right where the rule stays; a step is never seen across episodes;
+3. in training a memory lasts for one episode, as rules change with it. In use it lasts for as long
+   as the rule does, over trials under the same one, unless `reset_memory` says otherwise; a step
+   is never seen across episodes;
 4. the memory at the start of a piece is the one that play left there. After the first update of
    a round a slightly different network would have left another.
 """
@@ -54,9 +55,9 @@ class Config(ppo.Config):
     """Entries of h (32 are plenty for `cells`)."""
     encoder_width: int = 64
     """Entries of e_t, or half of them for `cells`: the mean, and as many for the maximum."""
-    reset_memory: bool = True
-    """Whether the policy forgets at the start of an episode, as it does in training. Otherwise
-    it goes on with h, as far as its memory goes on: in trials under the same rule."""
+    reset_memory: bool = False
+    """Whether the policy forgets at the start of every episode, as it does in training. Matters
+    only in trials: otherwise it goes on with h from one to the next."""
     epochs: int = 4
     """Times that every step of a round is learnt from."""
     minibatches: int = 4

@@ -1,5 +1,5 @@
 """What agents owe to one thing or another: rules, context and who brings it about, networks,
-reward, augmentation.
+trials under the same rule, reward, augmentation.
 
 Networks commute with rotation, except where augmentations are to teach them that: with the budget
 of `lite` the plain ones learn next to nothing, and then no change makes a difference.
@@ -13,15 +13,26 @@ from typing import Any
 import numpy as np
 
 from tapebench import policy, score, seeding, splits, store
+from tapebench.exam import SUBSETS
 from tapebench.experiments import Exhibit, Experiment, Results, Scale
 from tapebench.experiments.paper import examined
-from tapebench.experiments.variants import Variant, compare, levels, share, success_table
+from tapebench.experiments.variants import (
+    Variant,
+    compare,
+    levels,
+    over_seeds,
+    share,
+    success_table,
+)
 from tapebench.policy import Policy
 from tapebench.references.belief import bayes_filter
 from tapebench.report.figures import SIDE_NAMES, Panel, Picture, Series, lines
-from tapebench.report.tables import CEILING, REFERENCE, Column, Row, Table
+from tapebench.report.tables import CEILING, REFERENCE, Cell, Column, Row, Table
 from tapebench.task import Task
 from tapebench.training import RunSpec
+
+TRIALS = 4
+"""Episodes in a row under the same rule."""
 
 COUNTS = (1, 4, 16, 64)
 """Rules to be trained on, and then all of the split."""
@@ -227,6 +238,80 @@ def show_informed(results: Results) -> Exhibit:
     )
 
 
+# Is the second try under a law better than the first?
+
+
+def trial_settings(scale: Scale) -> dict[str, list[RunSpec]]:
+    """Agents of `networks` that remember, and one that does not."""
+    return {
+        name: NETWORKS[name].runs(scale, f"networks {name}", 5)
+        for name in ("ppo, conv", "pearl, conv", "rppo, gru", "rppo, cells")
+    }
+
+
+def show_trials(results: Results) -> Exhibit:
+    """Success in each of several episodes under the same rule, memory kept in between."""
+    exam = results.scale.exam(trials=TRIALS)
+    sides = [side for side in SUBSETS if len(exam.rows(side))]
+    runs = {
+        name: [examined(results, spec, exam) for spec in specs]
+        for name, specs in results.finished.items()
+    }
+    by_trial = {
+        (name, side): np.array([run[side]["by_trial"] for run in found])
+        for name, found in runs.items()
+        for side in sides
+    }
+    numbers = tuple(float(number) for number in range(1, TRIALS + 1))
+    panels = [
+        Panel(
+            SIDE_NAMES[side],
+            tuple(
+                Series(name, numbers, tuple(share(column) for column in by_trial[name, side].T))
+                for name in runs
+            ),
+        )
+        for side in sides
+    ]
+    columns, rows = [Column("")], []
+    for side in sides:
+        columns += [Column(f"{side.upper()}, trial {number}") for number in (1, TRIALS)]
+        columns.append(Column(f"{side.upper()}, gain", signed=True))
+    for name, found in runs.items():
+        cells: list[Cell] = [name]
+        for side in sides:
+            tried = by_trial[name, side]
+            cells += [share(tried[:, 0]), share(tried[:, -1])]
+            cells.append(over_seeds(tried[:, -1] - tried[:, 0]))
+        rows.append(Row((*cells, len(found))))
+    title = f"Success in {TRIALS} episodes in a row under the same rule"
+    about = (
+        "Whoever has a memory keeps it from episode to episode; each starts from another tape. "
+        "PPO has none: how it differs from trial to trial is due to the tapes. The last state of "
+        "each run counts;"
+    )
+    return Exhibit(
+        tables=(
+            Table(
+                name="trials",
+                title=title,
+                caption=f"Strict success. {about} gain is last − first. 95% t-intervals over "
+                f"seeds. {results.scale.about(trials=TRIALS)}",
+                columns=(*columns, Column("seeds")),
+                rows=tuple(rows),
+            ),
+        ),
+        pictures=(
+            Picture(
+                name="trials",
+                title=title,
+                caption=f"{about} bands are 95% t-intervals over seeds.",
+                figure=lines(panels, x="trial", y="strict success"),
+            ),
+        ),
+    )
+
+
 EXPERIMENTS = (
     Experiment(
         name="training-rules",
@@ -263,6 +348,12 @@ EXPERIMENTS = (
         "What is it worth to know that all places are alike?",
         NETWORKS,
         seeds=5,
+    ),
+    Experiment(
+        name="trials",
+        about="Is the fourth episode under the same law better than the first?",
+        settings=trial_settings,
+        show=show_trials,
     ),
     compare(
         "augmentations",

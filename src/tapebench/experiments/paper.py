@@ -135,11 +135,12 @@ def examined(
     file = examined_file(results, spec, exam, how)
     if not file.is_file():
         policy = change(training.load_run(results.path(spec), exam.task).policy)
-        found = rollout(policy, exam.task, None, exam.episodes, salt=exam.salt)
+        found = rollout(policy, exam.task, None, exam.episodes, salt=exam.salt, trials=exam.trials)
         document = {
             side: {
                 "success": float(found.success[at].mean()),
                 "final_distance": float(found.final_distance[at].mean()),
+                "by_trial": found.by_trial(found.success)[:, at].mean(axis=(1, 2)).tolist(),
             }
             for side in SUBSETS
             if len(at := exam.rows(side))

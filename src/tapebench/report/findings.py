@@ -86,7 +86,7 @@ def main_table(contest: Contest) -> Table:
             scores = entry.scores["success"]
             cells.append(
                 stats.paired_interval(
-                    scores[:, at[0]], scores[:, at[1]], _rng(contest, entry, "drop")
+                    scores[:, at[0]], scores[:, at[1]], rng(contest, entry, "drop")
                 )
             )
         cells += [
@@ -268,7 +268,7 @@ def drop_table(contest: Contest) -> Table:
             )
             for at in (exam.rows("id"), exam.rows("ood"))
         )
-        parts = stats.decompose_drop(seen, held_out, _rng(contest, entry, "decomposition"))
+        parts = stats.decompose_drop(seen, held_out, rng(contest, entry, "decomposition"))
         rows.append(Row((entry.agent, parts.total, parts.composition, parts.rest)))
     return Table(
         f"{contest.slug}-drop",
@@ -295,7 +295,7 @@ def pairwise_table(contest: Contest) -> Table:
     for a, b in combinations(entries, 2):
         for side in sides:
             ours, theirs = (e.scores["success"][:, contest.exam.rows(side)] for e in (a, b))
-            better = stats.probability_of_improvement(ours, theirs, _rng(contest, a, b.agent, side))
+            better = stats.probability_of_improvement(ours, theirs, rng(contest, a, b.agent, side))
             found.append((a.agent, b.agent, side, stats.welch(ours, theirs), better))
     corrected = stats.holm(np.array([test.p for *_, test, _ in found]))
     rows = [
@@ -470,7 +470,7 @@ def hardness_picture(contest: Contest) -> Picture:
 def _profile(contest: Contest, entry: Entry, side: str) -> Profile:
     """How an agent's success is distributed; without a band below three seeds, see `_band`."""
     scores = entry.scores["success"][:, contest.exam.rows(side)]
-    found = stats.performance_profile(scores, THRESHOLDS, _rng(contest, entry, "profile", side))
+    found = stats.performance_profile(scores, THRESHOLDS, rng(contest, entry, "profile", side))
     return found if len(scores) > 2 else replace(found, low=found.share, high=found.share)
 
 
@@ -483,12 +483,12 @@ def ranked(contest: Contest) -> list[Entry]:
 def success(contest: Contest, entry: Entry, side: str) -> Interval:
     """An agent's success on a side."""
     found = stats.seed_interval(
-        _of_side(contest, entry, "success", side)[:, None], _rng(contest, entry, "success", side)
+        _of_side(contest, entry, "success", side)[:, None], rng(contest, entry, "success", side)
     )
     return Interval(found.mean, max(found.low, 0.0), min(found.high, 1.0))
 
 
-def _rng(contest: Contest, entry: Entry, *names: str) -> np.random.Generator:
+def rng(contest: Contest, entry: Entry, *names: str) -> np.random.Generator:
     """Draws of its own for every number, so that none moves when another is added."""
     return seeding.generator(
         0, "report", contest.experiment, contest.exam.hash, entry.agent, *names
@@ -499,7 +499,7 @@ def _interval(contest: Contest, entry: Entry, name: str, values: np.ndarray) -> 
     """An interval over seeds; None where a value does not exist for every seed."""
     if not len(values) or not np.isfinite(values).all():
         return None
-    return stats.seed_interval(values[:, None], _rng(contest, entry, name))
+    return stats.seed_interval(values[:, None], rng(contest, entry, name))
 
 
 def _of_side(contest: Contest, who: Entry | Line, metric: str, side: str) -> np.ndarray:

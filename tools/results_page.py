@@ -1,0 +1,348 @@
+"""`docs/results.md`: what the results that come with the package say, in words and tables.
+
+    python tools/results_page.py            # from the published results
+    python tools/results_page.py runs       # from a results directory, to look at
+
+No sentence is written by hand for a number: each is chosen by what its interval says, so that it
+cannot contradict the table beside it. The same results give the same bytes, and a test fails when
+the page is not what this writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from tapebench import protocol, shipped, stats, store
+from tapebench.report import findings, results
+from tapebench.report.figures import Picture
+from tapebench.report.results import Contest, Entry
+from tapebench.report.tables import Column, Row, Table
+from tapebench.stats import Interval
+
+ROOT = Path(__file__).parents[1]
+PAGE = Path("docs") / "results.md"
+PICTURES = Path("docs") / "results"
+
+TRACK = "full"
+SPLITS = ("fps30", "matched30")
+
+CONTRASTS = (
+    ("pearl", "dqn", "a context of the episode"),
+    ("rad", "dqn", "augmentation"),
+    ("curl", "dqn", "a contrastive loss"),
+    ("ppo-dr", "ppo", "domain randomisation"),
+    ("rppo", "ppo", "memory"),
+    ("dreamer", "dqn", "a learnt world model"),
+    ("automata", "dreamer", "a model that knows laws to be local"),
+)
+"""An agent, the one that it is read against, and what it has that the other has not."""
+
+ABOUT = """This page is made by `python tools/results_page.py` from the results that come with the
+package; `tape report --published` shows all of them with episodes to watch. An interval is over
+training seeds, for these rules and this exam. Words such as above and below are used where the
+interval, or for contrasts Holm's corrected test, leaves no doubt at 5%; else a difference is called
+open, which is not the same as none."""
+
+
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> None:
+    """Write the page and its pictures into the repository at `root`."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("results", type=Path, nargs="?", help="by default the published ones")
+    place = parser.parse_args(arguments).results or shipped.directory()
+    text, pictures = page(place)
+    (root / PICTURES).mkdir(parents=True, exist_ok=True)
+    for picture in pictures:
+        store.write_bytes(root / PICTURES / f"{picture.name}.svg", picture.svg)
+    store.write_text(root / PAGE, text)
+    print(f"{PAGE}: {len(text.splitlines())} lines, {len(pictures)} pictures")
+
+
+def page(place: Path) -> tuple[str, list[Picture]]:
+    """The text, and the pictures that it shows."""
+    found = contests(place)
+    if not found:
+        raise SystemExit(f"there are no runs of the track {TRACK} in {place}")
+    parts, pictures = ["# Results", ABOUT], []
+    for split, contest in found.items():
+        parts += [f"## `{split}`", made_by(contest)]
+        drawn = [findings.success_picture(contest), findings.curve_picture(contest)]
+        pictures += drawn
+        for table, claims in (
+            (findings.main_table(contest), beside_lines(contest)),
+            (share_table(contest), shares(contest)),
+            (findings.drop_table(contest), drops(contest)),
+            (contrast_table(contest), []),
+        ):
+            parts += [f"### {table.title}", bullets(claims), grid(table), table.caption]
+        for picture in drawn:
+            parts += [f"![{picture.title}](results/{picture.name}.svg)", picture.caption]
+    if len(found) == len(SPLITS):
+        parts += ["## Does the drop survive matching?", bullets(survival(found))]
+    parts += ["## What it took", *cost(found.values())]
+    return "\n\n".join(wrap(part) for part in parts if part) + "\n", pictures
+
+
+def contests(place: Path) -> dict[str, Contest]:
+    """The runs of the track on its own exam, by split."""
+    track = protocol.get_track(TRACK)
+    known = results.read(place).contests
+    found = {}
+    for split in SPLITS:
+        exam = track.exam(split=split)
+        for contest in known:
+            if (contest.experiment, contest.exam.hash) == (TRACK, exam.hash):
+                entries = tuple(entry for entry in contest.entries if not entry.is_mixed)
+                found[split] = replace(contest, entries=entries)
+    return found
+
+
+# What is said
+
+
+def beside_lines(contest: Contest) -> Iterable[str]:
+    """Who is above and who is below what needs no training."""
+    for name in ("random", "flip-ones"):
+        for side in contest.subsets():
+            level = level_of(contest, name, side)
+            where: dict[str, list[str]] = {"above": [], "below": [], "level with": []}
+            for entry in findings.ranked(contest):
+                where[against(findings.success(contest, entry, side), level)].append(entry.agent)
+            told = "; ".join(f"{word} it {listed(who)}" for word, who in where.items() if who)
+            yield f"{side.upper()}, `{name}` has {level:.3f}: {told}."
+
+
+def shares(contest: Contest) -> Iterable[str]:
+    """The best share of the ceiling, and what is left."""
+    for side in contest.subsets():
+        by_agent = {entry.agent: share(contest, entry, side) for entry in contest.entries}
+        best = max(by_agent, key=lambda agent: by_agent[agent].mean)
+        others = [found.mean for agent, found in by_agent.items() if agent != best]
+        told = f"{side.upper()}: `{best}` reaches {by_agent[best]} of what is possible"
+        yield f"{told}, the others {min(others):.3f} to {max(others):.3f}." if others else told
+
+
+def drops(contest: Contest) -> Iterable[str]:
+    """How large drops are, and how much of them the rules themselves explain."""
+    where: dict[str, list[str]] = {"above": [], "below": [], "level with": []}
+    rest: dict[str, list[str]] = {"above": [], "below": [], "level with": []}
+    for row in findings.drop_table(contest).rows:
+        agent, total, _, left = row.cells
+        assert isinstance(total, Interval)
+        assert isinstance(left, Interval)
+        where[against(total, 0.0)].append(str(agent))
+        rest[against(left, 0.0)].append(str(agent))
+    ceiling, blind = (gap(contest, name) for name in ("ceiling", "flip-ones"))
+    yield (
+        f"What is possible drops by {ceiling:+.3f} from seen to held-out rules, the blind "
+        f"`flip-ones` by {blind:+.3f}."
+    )
+    words = {
+        "above": "do worse on held-out rules",
+        "below": "do better there",
+        "level with": "are open",
+    }
+    yield "; ".join(f"{listed(who)} {words[word]}" for word, who in where.items() if who) + "."
+    yield (
+        "Against seen rules of the same type and ceiling level: "
+        + "; ".join(f"{listed(who)} {words[word]}" for word, who in rest.items() if who)
+        + "."
+    )
+
+
+def survival(found: dict[str, Contest]) -> Iterable[str]:
+    """The drop of every agent on both splits."""
+    by_split = {
+        split: {str(row.cells[0]): row.cells for row in findings.drop_table(contest).rows}
+        for split, contest in found.items()
+    }
+    first, second = by_split.values()
+    for agent in [agent for agent in first if agent in second]:
+        told = []
+        for split, rows in by_split.items():
+            total = rows[agent][1]
+            assert isinstance(total, Interval)
+            told.append(f"{signed(total)} on `{split}`")
+        yield f"`{agent}`: {', '.join(told)}."
+
+
+def contrast_table(contest: Contest) -> Table:
+    """What an addition buys, agent against agent, corrected for all of them together."""
+    by_name = {entry.agent: entry for entry in contest.entries if len(entry.seeds) > 1}
+    found = []
+    for agent, other, what in CONTRASTS:
+        if agent in by_name and other in by_name:
+            for side in contest.subsets():
+                at = contest.exam.rows(side)
+                a, b = (by_name[name].scores["success"][:, at] for name in (agent, other))
+                found.append((what, agent, other, side, stats.welch(a, b)))
+    corrected = stats.holm(np.array([test.p for *_, test in found])) if found else []
+    rows = []
+    for (what, agent, other, side, test), p in zip(found, corrected, strict=True):
+        word = "open" if p > 0.05 else "better" if test.difference.mean > 0 else "worse"
+        rows.append(
+            Row((what, f"{agent} − {other}", side.upper(), test.difference, float(p), word))
+        )
+    return Table(
+        f"{contest.slug}-contrasts",
+        "What additions buy",
+        "Difference of mean success with its 95% interval by Welch's test; p is corrected by Holm "
+        "for all rows of this table.",
+        (
+            Column("with"),
+            Column("agents"),
+            Column("side"),
+            Column("difference", signed=True),
+            Column("p (Holm)", digits=4),
+            Column("verdict"),
+        ),
+        tuple(rows),
+    )
+
+
+def share_table(contest: Contest) -> Table:
+    """Success over the ceiling, on both sides, and their difference."""
+    rows = []
+    for entry in findings.ranked(contest):
+        sides = [share_by_seed(contest, entry, side) for side in ("id", "ood")]
+        difference = stats.paired_interval(sides[0], sides[1], findings.rng(contest, entry, "gap"))
+        both = [share(contest, entry, side) for side in ("id", "ood")]
+        rows.append(Row((entry.agent, *both, difference)))
+    return Table(
+        f"{contest.slug}-shares",
+        "How much of what is possible",
+        "Mean success over the mean exact ceiling of the side, and the difference of the two, "
+        "paired by seed.",
+        (Column("agent"), Column("ID"), Column("OOD"), Column("ID − OOD", signed=True)),
+        tuple(rows),
+    )
+
+
+def cost(found: Iterable[Contest]) -> Iterable[str]:
+    """Wall-clock by agent and in total."""
+    rows, total = [], 0.0
+    made = []
+    for contest in found:
+        for entry in sorted(contest.entries, key=lambda entry: entry.agent):
+            spent = sum(about.get("seconds") or 0.0 for about in entry.provenance)
+            total += spent
+            made += entry.provenance
+            each = spent / len(entry.seeds)
+            rows.append(Row((contest.exam.split, entry.agent, len(entry.seeds), each, spent / 60)))
+    table = Table(
+        "cost",
+        "What it took",
+        "",
+        (
+            Column("split"),
+            Column("agent"),
+            Column("seeds"),
+            Column("s per run", digits=0),
+            Column("minutes of one core", digits=0),
+        ),
+        tuple(rows),
+    )
+    facts = dict(results.made_with(made))
+    yield (
+        f"{total / 3600:.1f} hours of one core in all, each run on one core with all its "
+        f"evaluations ({facts.get('machines', 'machine unknown')})."
+    )
+    yield grid(table)
+
+
+# Words and numbers
+
+
+def made_by(contest: Contest) -> str:
+    """What was run, and what is not there."""
+    track = protocol.get_track(TRACK)
+    exam = contest.exam
+    here = {entry.agent: len(entry.seeds) for entry in contest.entries}
+    seeds = sorted(set(here.values()))
+    few = [f"{agent} {count}" for agent, count in here.items() if count < seeds[-1]]
+    absent = [agent for agent in track.agents if agent not in here]
+    flags = "" if exam.split == track.split else f" --split {exam.split}"
+    told = (
+        f"`tape bench --track {TRACK}{flags}`: L = {exam.task.length}, H = {exam.task.horizon}, "
+        f"{track.steps:,} steps of training, {len(exam.rows('id'))} ID and "
+        f"{len(exam.rows('ood'))} OOD rules with {exam.episodes} start tapes each, "
+        f"{seeds[-1]} seeds"
+    )
+    told += f" ({', '.join(few)})." if few else "."
+    return told + (f" Not finished: {', '.join(absent)}." if absent else "")
+
+
+def share_by_seed(contest: Contest, entry: Entry, side: str) -> np.ndarray:
+    """Success over the ceiling for each seed, `[S, 1]`."""
+    at = contest.exam.rows(side)
+    success = entry.scores["success"][:, at].mean(axis=1, keepdims=True)
+    return np.asarray(success / contest.ceilings[at].mean())
+
+
+def share(contest: Contest, entry: Entry, side: str) -> Interval:
+    """The share of the ceiling that an agent reaches."""
+    return stats.seed_interval(
+        share_by_seed(contest, entry, side), findings.rng(contest, entry, "share", side)
+    )
+
+
+def level_of(contest: Contest, name: str, side: str) -> float:
+    """Mean success of a line on a side, or the ceiling."""
+    values = contest.ceilings if name == "ceiling" else contest.lines[name]["success"]
+    return float(values[contest.exam.rows(side)].mean())
+
+
+def gap(contest: Contest, name: str) -> float:
+    """ID − OOD of a line or the ceiling."""
+    return level_of(contest, name, "id") - level_of(contest, name, "ood")
+
+
+def against(found: Interval, level: float) -> str:
+    """Where an interval lies."""
+    return "above" if found.low > level else "below" if found.high < level else "level with"
+
+
+def signed(found: Interval) -> str:
+    """A difference with its interval."""
+    return f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a row."""
+    quoted = [f"`{name}`" for name in names]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"
+
+
+def bullets(lines: Iterable[str]) -> str:
+    """A list in Markdown."""
+    return "\n".join(f"- {line[0].upper()}{line[1:]}" for line in lines)
+
+
+def grid(table: Table) -> str:
+    """The rows in Markdown, without title and caption."""
+    return "\n".join(line for line in table.markdown().splitlines() if line.startswith("|"))
+
+
+def wrap(part: str) -> str:
+    """Lines of at most 100 characters, but tables and pictures as they are."""
+    if part.startswith(("|", "!", "#")):
+        return part
+    return "\n".join(
+        textwrap.fill(
+            line,
+            100,
+            subsequent_indent="  " if line.startswith("- ") else "",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for line in (part if part.startswith("- ") else " ".join(part.split())).splitlines()
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -94,7 +94,9 @@ SMALL["dreamer"] = _DREAMS
 """Options of every agent for short tapes: few weights, short chunks."""
 
 PROBE = {
-    name: _VALUES | {"epsilon_end": 1.0} if name in VALUE_BASED else _POLICIES_IN_PROBES
+    name: _VALUES | {"epsilon_end": 1.0, "n_step": 1}
+    if name in VALUE_BASED
+    else _POLICIES_IN_PROBES
     for name in agents.NAMES
     if name != "automata"
 }

@@ -50,13 +50,10 @@ SPACE: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "ppo-dr": {"noise_high": (0.0, 0.001, 0.005), "horizon_high": (1.0, 1.5)},
     "rppo": {
-        "learning_rate": (5e-4, 1e-3, 2e-3),
-        "discount": (0.9, 0.98, 1.0),
-        "trace": (0.5, 0.8, 0.95),
+        "memory_size": (16, 32, 64),
+        "encoder_width": (32, 64),
         "epochs": (4, 10),
         "minibatches": (4, 8),
-        "memory_size": (16, 64),
-        "encoder_width": (32, 64),
     },
     "dreamer": {
         "learning_rate": (5e-4, 1e-3, 2e-3),
@@ -69,8 +66,8 @@ SPACE: dict[str, dict[str, tuple[Any, ...]]] = {
     "automata": {"learning_rate": (1e-3, 3e-3), "features": (4, 8), "saturation": (2.0, 8.0)},
 }
 """What is searched. The settings of a family are searched on its plain member, and a variant only
-searches what it adds: so what it gains or loses is due to that and not to luckier settings. With
-memory, returns that look further ahead may pay, so `rppo` searches those of `ppo` again."""
+searches what it adds: so what it gains or loses is due to that and not to luckier settings. What
+`rppo` adds changes what a round of learning is, hence `epochs` and `minibatches`."""
 
 LATER: dict[str, dict[str, dict[str, tuple[Any, ...]]]] = {
     "sizes": {
@@ -86,7 +83,7 @@ LATER: dict[str, dict[str, dict[str, tuple[Any, ...]]]] = {
 """Further searches, by agent and network. `sizes`: how large things are and how often they learn,
 which is what costs time; `returns`: how far targets look ahead, and how learning slows down."""
 
-TRIALS = {"dqn": 10, "ppo": 10, "rppo": 10}
+TRIALS = {"dqn": 10, "ppo": 10}
 """How many in the first search; of the others half as many, and of further searches too."""
 
 

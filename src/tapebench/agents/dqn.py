@@ -1,19 +1,23 @@
 """Double DQN: Mnih et al. 2015 with the target of van Hasselt et al. 2016.
 
-    y = r + γ (1 − end) Q⁻(s', argmax_a Q(s', a))        L = mean Huber(Q(s, a) − y)
+    y = r_1 + … + γⁿ⁻¹ r_n + γⁿ (1 − end) Q⁻(s', argmax_a Q(s', a))   L = mean Huber(Q(s, a) − y)
 
-Q⁻ is a copy of Q that is renewed every `target_every` updates. An episode ends by success or at
-the horizon; t/H is observed, so the horizon is a true end and nothing is bootstrapped over it.
+where s' comes n = `n_step` steps after s, or sooner at the end of the episode. Q⁻ is a copy of Q
+that is renewed every `target_every` updates. An episode ends by success or at the horizon; t/H is
+observed, so the horizon is a true end and nothing is bootstrapped over it.
 
 Deviations from Mnih et al.:
 
 1. the action of the next state is chosen by Q and valued by Q⁻ (`double=False` undoes it);
 2. several environments step together, and the updates due for these steps follow at once;
-3. Adam instead of RMSProp; rewards are not clipped, the loss is Huber as theirs;
+3. Adam instead of RMSProp, at a rate that falls on a straight line; rewards are not clipped, the
+   loss is Huber as theirs;
 4. the horizon is an end, see above;
 5. the network is a dueling one, Q(s, a) = V(s) + A(s, a) − mean A(s, ·), since the hidden rule
    moves the return of every action alike and far more than the action does (`dueling=False`
-   undoes it).
+   undoes it);
+6. targets look n steps ahead instead of one, as in Rainbow (Hessel et al. 2018) and like there
+   without regard to the exploration in between (`n_step=1` undoes it).
 
 RAD is this with `augment`, CURL with `auxiliary`; PEARL brings an `Algorithm` of its own into the
 same loop, which is the second half of this file.
@@ -65,11 +69,11 @@ class Config:
     """Cells that a convolution of `conv` sees."""
     discount: float = 1.0
     """Per-step discount γ. The horizon is a true end, since the observation carries t/H."""
-    n_step: int = 1
+    n_step: int = 2
     """Steps whose rewards a target adds up before it relies on the target network."""
     learning_rate: float = 5e-4
     """Of Adam, at the start."""
-    final_rate: float = 1.0
+    final_rate: float = 0.1
     """Share of the learning rate that is left after `total_steps`."""
     total_steps: int = 200_000
     """Environment steps over which the learning rate falls; a run sets them to its budget."""

@@ -39,7 +39,7 @@ class Config(ppo.Config):
     """Shortest horizon, as a multiple of the task's."""
     horizon_high: float = 1.5
     """Longest horizon, as a multiple of the task's."""
-    noise_high: float = 0.005
+    noise_high: float = 0.001
     """Greatest probability that a cell comes out wrong; the least is that of the task."""
 
     def __post_init__(self) -> None:

@@ -1,0 +1,76 @@
+"""The page of results says what the numbers say, always the same, and is up to date."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from stored_runs import store_run
+from tapebench import protocol, shipped
+from tapebench.stats import Interval
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import results_page  # noqa: E402
+
+FULL = protocol.get_track("full")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Three agents on both exams of `full`."""
+    root = tmp_path_factory.mktemp("runs")
+    for split in results_page.SPLITS:
+        for name, seeds in (("first-one", 2), ("any-one", 2), ("any-cell", 3)):
+            for seed in range(seeds):
+                exam = FULL.exam(split=split)
+                store_run(root, name, seed, experiment="full", exam=exam, last=1)
+    return root
+
+
+@pytest.mark.slow
+def test_sentences_follow_from_the_intervals(runs, tmp_path, monkeypatch):
+    contrasts = (("any-one", "any-cell", "eyes"), ("first-one", "dqn", "nothing"))
+    monkeypatch.setattr(results_page, "CONTRASTS", contrasts)
+    text, pictures = results_page.page(runs)
+    told = " ".join(text.split())
+    assert (
+        "`random` has 0.056: above it `first-one` and `any-one`; level with it `any-cell`" in told
+    )
+    assert "20 start tapes each, 3 seeds (any-one 2, first-one 2). Not finished: dqn," in told
+    assert "What is possible drops by +0.131" in told
+    rows = [line for line in text.splitlines() if line.startswith("| eyes |")]
+    assert [row.split(" | ")[-1] for row in rows] == ["better |"] * 4
+    assert "| nothing |" not in text
+    assert "Does the drop survive matching?" in text
+    assert [picture.name for picture in pictures] == [
+        f"full-{split}-{what}" for split in ("fps30", "matched30") for what in ("success", "curves")
+    ]
+    (tmp_path / "docs").mkdir()
+    results_page.main([str(runs)], tmp_path)
+    assert (tmp_path / "docs" / "results.md").read_text() == text
+    for picture in pictures:
+        assert f"(results/{picture.name}.svg)" in text
+        assert (tmp_path / "docs" / "results" / f"{picture.name}.svg").read_bytes() == picture.svg
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "word"),
+    [(0.1, 0.3, "above"), (-0.3, -0.1, "below"), (-0.1, 0.1, "level with"), (0, 1, "level with")],
+)
+def test_a_word_is_used_only_where_the_interval_leaves_no_doubt(low, high, word):
+    assert results_page.against(Interval((low + high) / 2, low, high), 0.0) == word
+
+
+def test_without_runs_there_is_no_page(tmp_path):
+    with pytest.raises(SystemExit, match="no runs of the track full"):
+        results_page.main([str(tmp_path)], tmp_path)
+
+
+@pytest.mark.skipif(not shipped.pieces(), reason="no results are shipped yet")
+def test_the_page_is_up_to_date():
+    text, pictures = results_page.page(shipped.directory())
+    assert (ROOT / results_page.PAGE).read_text() == text, "run: python tools/results_page.py"
+    for picture in pictures:
+        assert (ROOT / results_page.PICTURES / f"{picture.name}.svg").read_bytes() == picture.svg

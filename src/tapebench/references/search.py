@@ -73,13 +73,18 @@ last is for tapes whose ways are hardly shorter than the horizon.
 """
 
 
+Draws = np.random.Generator | Callable[[int], np.random.Generator]
+"""Where ties are settled by chance: from one generator, or from one that is made anew for each pass
+by its number. With the latter what is found for a tape does not depend on the others beside it."""
+
+
 def find_ways(
     tapes: np.ndarray,
     budget: Sequence[int],
     rule: int,
     length: int,
     goal: int,
-    rng: np.random.Generator,
+    rng: Draws,
     width: int = WIDTH,
     radius: int = 1,
     passes: Sequence[Pass] = PASSES,
@@ -89,7 +94,7 @@ def find_ways(
     The rule is elementary, or one of another `radius` as in `tapebench.references.ball`.
     """
     ways: list[list[int] | None] = [None] * len(tapes)
-    for attempt in passes:
+    for number, attempt in enumerate(passes):
         left = [row for row, way in enumerate(ways) if way is None]
         if not left:
             break
@@ -97,7 +102,8 @@ def find_ways(
         at_once = max(ROWS // attempt.widening, 1)
         for rows in (left[start : start + at_once] for start in range(0, len(left), at_once)):
             steps = [budget[row] for row in rows]
-            found = _beam_pass(tapes[rows], steps, around, goal, attempt, width, rng)
+            draws = rng(number) if callable(rng) else rng
+            found = _beam_pass(tapes[rows], steps, around, goal, attempt, width, draws)
             for row, way in zip(rows, found, strict=True):
                 ways[row] = way
         if around.is_complete:
@@ -111,17 +117,18 @@ def find_far_ways(
     rule: int,
     length: int,
     goal: np.ndarray,
-    rng: np.random.Generator,
+    rng: Draws,
     width: int = WIDTH,
     passes: Sequence[Pass] = PASSES[:3],
 ) -> list[list[int] | None]:
     """`find_ways` for tapes `[N, W]` and a goal `[W]` of any length: beams without a ball."""
     ways: list[list[int] | None] = [None] * len(tapes)
-    for attempt in passes:
+    for number, attempt in enumerate(passes):
         for row, way in enumerate(ways):
             if way is None:
+                draws = rng(number) if callable(rng) else rng
                 ways[row] = _far_way(
-                    tapes[row], budget[row], rule, length, goal, attempt, width, rng
+                    tapes[row], budget[row], rule, length, goal, attempt, width, draws
                 )
     return ways
 

@@ -51,16 +51,14 @@ if TYPE_CHECKING:
 class Config(ppo.Config):
     network: str = "gru"
     """`gru`: fully connected; `cells`: made for rules, commutes with rotation. See the module."""
-    memory_size: int = 64
-    """Entries of h (32 are plenty for `cells`)."""
-    encoder_width: int = 64
+    memory_size: int = 32
+    """Entries of h."""
+    encoder_width: int = 32
     """Entries of e_t, or half of them for `cells`: the mean, and as many for the maximum."""
     reset_memory: bool = False
     """Whether the policy forgets at the start of every episode, as it does in training. Matters
     only in trials: otherwise it goes on with h from one to the next."""
-    epochs: int = 4
-    """Times that every step of a round is learnt from."""
-    minibatches: int = 4
+    minibatches: int = 8
     """Updates in an epoch. Each is on other environments, so they have to divide `num_envs`."""
 
     networks: ClassVar[tuple[str, ...]] = ("gru", "cells")

@@ -59,6 +59,8 @@ TUNED_CONV = CONV | {
     "epsilon_end": 0.05,
     "dueling": False,
     "kernel": 5,
+    "n_step": 8,
+    "final_rate": 1.0,
 }
 """What the searches of DQN found for this network, see `docs/agents/dqn.md`."""
 

@@ -220,10 +220,12 @@ def told(agent: str) -> Iterable[tuple[str, dict[str, Any]]]:
     now = asdict(agents.configure(agent))
     for row in figures():
         if row["agent"] == agent:
-            given = row["config"] | (
-                {"total_steps": now["total_steps"]} if "total_steps" in now else {}
-            )
-            changed = [f"{key}={value}" for key, value in given.items() if value != now[key]]
+            given = now | row["config"]
+            changed = [
+                f"{key}={given[key]}"
+                for key, value in now.items()
+                if given[key] != value and key != "total_steps"  # which follows the steps
+            ]
             yield " ".join(changed) or "defaults", row
 
 
@@ -231,11 +233,11 @@ def curves(agent: str) -> Picture | None:
     """Success in the course of training on the split and for the steps of the track `full`."""
     track = get_track("full")
     shown = {
-        options.partition(" ")[0]: [run["curve"] for run in runs if "curve" in run]
+        options: found
         for (options, split, steps), runs in across(agent).items()
         if (split, steps) == (track.split, track.steps)
+        and (found := [run["curve"] for run in runs if "curve" in run])
     }
-    shown = {name: runs for name, runs in shown.items() if runs}
     if not shown:
         return None
     panels = [
@@ -243,7 +245,7 @@ def curves(agent: str) -> Picture | None:
             SIDE_NAMES[side],
             tuple(
                 Series(
-                    name,
+                    short(name, shown),
                     tuple(runs[0]["step"]),
                     tuple(map(share, zip(*(run[side] for run in runs), strict=True))),
                 )
@@ -259,6 +261,17 @@ def curves(agent: str) -> Picture | None:
         "Strict success at every evaluation: mean over the seeds of the table, with a band of the "
         "95% t interval. Dotted: references, which need no training, and the exact ceiling.",
         lines(panels, x="environment steps", y="strict success"),
+    )
+
+
+def short(options: str, others: Iterable[str]) -> str:
+    """The first of some options, and those that tell it from others that begin alike."""
+    words = options.split()
+    alike = [set(other.split()) for other in others if other.split()[0] == words[0]]
+    return ", ".join(
+        word
+        for place, word in enumerate(words)
+        if place == 0 or not all(word in other for other in alike)
     )
 
 

@@ -14,11 +14,13 @@ import argparse
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from tapebench import protocol, shipped, stats, store
+from tapebench import experiments, protocol, shipped, stats, store
+from tapebench.experiments import Exhibit, Scale
 from tapebench.report import findings, results
 from tapebench.report.figures import Picture
 from tapebench.report.results import Contest, Entry
@@ -31,6 +33,23 @@ PICTURES = Path("docs") / "results"
 
 TRACK = "full"
 SPLITS = ("fps30", "matched30")
+LONG = "long"
+
+EXPERIMENTS = (
+    "train-on-test",
+    "fixed-rules",
+    "small-scale",
+    "split-robustness",
+    "networks",
+    "training-rules",
+    "context-length",
+    "augmentations",
+    "reward",
+)
+"""Experiments that are shown where there are runs of them, and that need nothing but these."""
+
+SCALES = ("full", "lite")
+"""Tracks that experiments are shown of, the better first."""
 
 CONTRASTS = (
     ("pearl", "dqn", "a context of the episode"),
@@ -80,26 +99,73 @@ def page(place: Path) -> tuple[str, list[Picture]]:
             (contrast_table(contest), []),
         ):
             parts += [f"### {table.title}", bullets(claims), grid(table), table.caption]
-        for picture in drawn:
-            parts += [f"![{picture.title}](results/{picture.name}.svg)", picture.caption]
+        parts += show(drawn)
     if len(found) == len(SPLITS):
         parts += ["## Does the drop survive matching?", bullets(survival(found))]
-    parts += ["## What it took", *cost(found.values())]
+    longer = contest_of(place, LONG)
+    if longer:
+        drawn = [findings.curve_picture(longer)]
+        pictures += drawn
+        table = findings.main_table(longer)
+        parts += [
+            "## With a larger budget",
+            made_by(longer),
+            grid(table),
+            table.caption,
+            *show(drawn),
+        ]
+    for title, exhibit in shown(place):
+        pictures += exhibit.pictures
+        parts.append(f"## {title}")
+        for table in exhibit.tables:
+            parts += [grid(table), table.caption]
+        parts += show(exhibit.pictures)
+    everything = [*found.values(), *([longer] if longer else [])]
+    parts += ["## What it took", *cost(everything)]
     return "\n\n".join(wrap(part) for part in parts if part) + "\n", pictures
 
 
 def contests(place: Path) -> dict[str, Contest]:
     """The runs of the track on its own exam, by split."""
-    track = protocol.get_track(TRACK)
-    known = results.read(place).contests
-    found = {}
-    for split in SPLITS:
-        exam = track.exam(split=split)
-        for contest in known:
-            if (contest.experiment, contest.exam.hash) == (TRACK, exam.hash):
-                entries = tuple(entry for entry in contest.entries if not entry.is_mixed)
-                found[split] = replace(contest, entries=entries)
-    return found
+    found = {split: contest_of(place, TRACK, split) for split in SPLITS}
+    return {split: contest for split, contest in found.items() if contest}
+
+
+def contest_of(place: Path, name: str, split: str | None = None) -> Contest | None:
+    """The runs of a track on its own exam, if there are any."""
+    track = protocol.get_track(name)
+    exam = track.exam(split=split or track.split)
+    for contest in read(place):
+        if (contest.experiment, contest.exam.hash) == (name, exam.hash):
+            entries = tuple(entry for entry in contest.entries if not entry.is_mixed)
+            return replace(contest, entries=entries)
+    return None
+
+
+@cache
+def read(place: Path) -> tuple[Contest, ...]:
+    """All that is there."""
+    return results.read(place).contests
+
+
+def shown(place: Path) -> Iterable[tuple[str, Exhibit]]:
+    """What experiments show, of the best track that has all their runs."""
+    for name in EXPERIMENTS:
+        experiment = experiments.every()[name]
+        for track in SCALES:
+            found = experiments.results(experiment, Scale(protocol.get_track(track)), place)
+            if found.settings and not found.missing:
+                yield f"`{name}`: {experiment.about}", experiment.show(found)
+                break
+
+
+def show(pictures: Iterable[Picture]) -> list[str]:
+    """Pictures in Markdown, with what they show."""
+    return [
+        text
+        for picture in pictures
+        for text in (f"![{picture.title}](results/{picture.name}.svg)", picture.caption)
+    ]
 
 
 # What is said
@@ -233,12 +299,14 @@ def cost(found: Iterable[Contest]) -> Iterable[str]:
             total += spent
             made += entry.provenance
             each = spent / len(entry.seeds)
-            rows.append(Row((contest.exam.split, entry.agent, len(entry.seeds), each, spent / 60)))
+            what = contest.experiment, contest.exam.split, entry.agent, len(entry.seeds)
+            rows.append(Row((*what, each, spent / 60)))
     table = Table(
         "cost",
         "What it took",
         "",
         (
+            Column("track"),
             Column("split"),
             Column("agent"),
             Column("seeds"),
@@ -260,7 +328,7 @@ def cost(found: Iterable[Contest]) -> Iterable[str]:
 
 def made_by(contest: Contest) -> str:
     """What was run, and what is not there."""
-    track = protocol.get_track(TRACK)
+    track = protocol.get_track(contest.experiment)
     exam = contest.exam
     here = {entry.agent: len(entry.seeds) for entry in contest.entries}
     seeds = sorted(set(here.values()))
@@ -268,10 +336,10 @@ def made_by(contest: Contest) -> str:
     absent = [agent for agent in track.agents if agent not in here]
     flags = "" if exam.split == track.split else f" --split {exam.split}"
     told = (
-        f"`tape bench --track {TRACK}{flags}`: L = {exam.task.length}, H = {exam.task.horizon}, "
-        f"{track.steps:,} steps of training, {len(exam.rows('id'))} ID and "
-        f"{len(exam.rows('ood'))} OOD rules with {exam.episodes} start tapes each, "
-        f"{seeds[-1]} seeds"
+        f"`tape bench --track {track.name}{flags}`: L = {exam.task.length}, "
+        f"H = {exam.task.horizon}, {track.steps:,} steps of training, "
+        f"{len(exam.rows('id'))} ID and {len(exam.rows('ood'))} OOD rules with {exam.episodes} "
+        f"start tapes each, {seeds[-1]} seeds"
     )
     told += f" ({', '.join(few)})." if few else "."
     return told + (f" Not finished: {', '.join(absent)}." if absent else "")

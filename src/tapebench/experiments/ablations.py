@@ -50,8 +50,8 @@ def informative(task: Task) -> Policy:
 
 
 CONV: dict[str, Any] = {"network": "conv"}
-CELLS: dict[str, Any] = {"network": "cells"}
-"""The same idea for recurrent PPO."""
+CELLS: dict[str, Any] = {"network": "cells", "encoder_width": 64, "epochs": 4, "minibatches": 4}
+"""The same idea for recurrent PPO, as its search found it."""
 
 TUNED_CONV = CONV | {
     "discount": 0.9,
@@ -314,6 +314,48 @@ def show_trials(results: Results) -> Exhibit:
     )
 
 
+# Does memory pay once there is time to learn to use it?
+
+
+def budget_settings(scale: Scale) -> dict[str, list[RunSpec]]:
+    """PPO without and with memory, both with plain networks and with such that know the ring."""
+    return {
+        name: NETWORKS[name].runs(scale, f"networks {name}", 3)
+        for name in ("ppo, mlp", "ppo, conv", "rppo, gru", "rppo, cells")
+    }
+
+
+def show_budget(results: Results) -> Exhibit:
+    """Success against environment steps."""
+    name, title = "budget", "Success of PPO without and with memory against its budget"
+    curves = {
+        setting: [run["curve"] for run in results.summaries(setting)]
+        for setting in results.finished
+    }
+    panels = [
+        Panel(
+            SIDE_NAMES[side],
+            tuple(
+                Series(
+                    setting,
+                    tuple(map(float, runs[0]["step"])),
+                    tuple(map(share, zip(*(run[side] for run in runs), strict=True))),
+                )
+                for setting, runs in curves.items()
+            ),
+            known,
+        )
+        for side, known in levels(results.exam).items()
+    ]
+    picture = Picture(
+        name=name,
+        title=title,
+        caption="Strict success at every evaluation; bands are 95% t-intervals over seeds.",
+        figure=lines(panels, x="environment steps", y="strict success"),
+    )
+    return Exhibit((success_table(name, title, results),), (picture,))
+
+
 EXPERIMENTS = (
     Experiment(
         name="training-rules",
@@ -350,6 +392,12 @@ EXPERIMENTS = (
         "What is it worth to know that all places are alike?",
         NETWORKS,
         seeds=5,
+    ),
+    Experiment(
+        name="budget",
+        about="Does memory win when there is time to learn to use it? For --track long.",
+        settings=budget_settings,
+        show=show_budget,
     ),
     Experiment(
         name="trials",

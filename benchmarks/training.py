@@ -147,6 +147,7 @@ def agent_options(contestant: Contestant) -> dict[str, Any]:
         "width": contestant.width,
         "double": contestant.double,
         "dueling": False,
+        "n_step": 1,
         "batch": BATCH,
         "steps_per_update": STEPS_PER_UPDATE,
     }

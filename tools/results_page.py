@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -247,7 +248,7 @@ def contrast_table(contest: Contest) -> Table:
                 at = contest.exam.rows(side)
                 a, b = (by_name[name].scores["success"][:, at] for name in (agent, other))
                 found.append((what, agent, other, side, stats.welch(a, b)))
-    corrected = stats.holm(np.array([test.p for *_, test in found])) if found else []
+    corrected = stats.holm(np.array([test.p for *_, test in found])) if found else np.array([])
     rows = []
     for (what, agent, other, side, test), p in zip(found, corrected, strict=True):
         word = "open" if p > 0.05 else "better" if test.difference.mean > 0 else "worse"
@@ -292,7 +293,7 @@ def share_table(contest: Contest) -> Table:
 def cost(found: Iterable[Contest]) -> Iterable[str]:
     """Wall-clock by agent and in total."""
     rows, total = [], 0.0
-    made = []
+    made: list[dict[str, Any]] = []
     for contest in found:
         for entry in sorted(contest.entries, key=lambda entry: entry.agent):
             spent = sum(about.get("seconds") or 0.0 for about in entry.provenance)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stored_runs import finish_run
 from tapebench import agents, experiments, protocol
 from tapebench.exam import SUBSETS
 from tapebench.experiments import Exhibit, Results, Scale, references, worlds
@@ -70,6 +71,21 @@ def test_nothing_is_shown_of_nothing(capsys, tmp_path, name):
     code, out, err = tape(capsys, "reproduce", name, "--show", "--results", str(tmp_path / "no"))
     assert (code, out) == (2, "")
     assert f"no run of {name} is done" in err
+
+
+def test_runs_of_other_settings_are_neither_shown_nor_taken_for_done(capsys, tmp_path, tiny):
+    one = EVERY["augmentations"]
+    known = experiments.results(one, Scale(TINY, seeds=1), tmp_path)
+    specs = known.settings["flip"] + known.settings["shift"]
+    finish_run(tmp_path, specs[0])
+    finish_run(tmp_path, replace(specs[1], options={**specs[1].options, "batch": 8}))
+    found = experiments.results(one, Scale(TINY, seeds=1), tmp_path)
+    assert list(found.finished) == ["flip"]
+    command = ("reproduce", "augmentations", "--track", "tiny", "--seeds", "1")
+    code, out, err = tape(capsys, *command, "--results", str(tmp_path))
+    assert (code, out) == (2, "")
+    assert f"{specs[1].id} was made with another config, options: choose another --results" in err
+    assert err.count("\n") == 1
 
 
 def test_experiments_are_listed_with_their_state(capsys, tmp_path):

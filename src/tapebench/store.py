@@ -190,20 +190,27 @@ def open_run(
             ]:
                 file.unlink()
         _sweep(path)
-        # Through JSON and back, so that tuples compare with the lists they become.
-        wanted = json.loads(json.dumps({"id": str(run_id), **spec}))
+        wanted = asked(run_id, spec)
         file = path / "spec.json"
         if not file.is_file():
             write_json(file, wanted)
-        elif (known := read_json(file)) != wanted:
-            changed = sorted(
-                key for key in known.keys() | wanted.keys() if known.get(key) != wanted.get(key)
-            )
+        elif changed := differences(path, run_id, spec):
             raise ValueError(
                 f"{run_id} was begun with another {', '.join(changed)}: "
                 "choose another experiment name, or start it anew"
             )
         yield Run(path, wanted)
+
+
+def asked(run_id: RunId, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """What `spec.json` of a run holds. Through JSON and back: tuples become lists."""
+    return dict(json.loads(json.dumps({"id": str(run_id), **spec})))
+
+
+def differences(path: Path, run_id: RunId, spec: Mapping[str, Any]) -> list[str]:
+    """Names of what the run in `path` was asked otherwise than by `spec`."""
+    known, wanted = read_json(path / "spec.json"), asked(run_id, spec)
+    return sorted(key for key in known.keys() | wanted.keys() if known.get(key) != wanted.get(key))
 
 
 def mark(path: Path) -> None:

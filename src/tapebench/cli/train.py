@@ -180,10 +180,19 @@ def make_runs(
     With `together`, so many at a time in this process, else in processes of their own. Ends the
     program if it is interrupted or if runs fail.
     """
-    from tapebench import sweep
+    from tapebench import store, sweep
     from tapebench.executors.vmap import Vmap
 
     todo = list(specs) if anew else sweep.missing(specs, results)
+    left = {spec.id for spec in todo}
+    for spec in specs:
+        if spec.id not in left:
+            changed = store.differences(results / str(spec.id), spec.id, spec.as_dict())
+            if changed:
+                raise ValueError(
+                    f"{results / str(spec.id)} was made with another {', '.join(changed)}: "
+                    "choose another --results or remove it; tape train --anew replaces it"
+                )
     done = len(specs) - len(todo)
     if done:
         print(f"{done} of {len(specs)} runs are done already", file=sys.stderr)

@@ -120,9 +120,14 @@ class Results:
 
     @cached_property
     def finished(self) -> dict[str, list[RunSpec]]:
-        """Those that are done, of each setting that has any."""
+        """Those that are done as they would be today, of each setting that has any."""
         found = {
-            name: [spec for spec in group if (self.path(spec) / store.MARKER).is_file()]
+            name: [
+                spec
+                for spec in group
+                if (self.path(spec) / store.MARKER).is_file()
+                and not store.differences(self.path(spec), spec.id, spec.as_dict())
+            ]
             for name, group in self.settings.items()
         }
         return {name: group for name, group in found.items() if group}

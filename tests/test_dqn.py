@@ -61,6 +61,18 @@ def test_the_loss_moves_the_network_alone_and_only_at_the_action_taken():
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(still))
 
 
+def test_the_learning_rate_falls_with_updates():
+    agent, _ = small_agent("dqn", chunk=200, total_steps=400, final_rate=0.5, learning_rate=1e-3)
+    state = agent.init(jax.random.key(0))
+    reported = []
+    for _ in range(3):
+        state, metrics = agent.train(state)
+        reported.append(float(metrics["learning_rate"]))
+    # The warmup of 100 steps comes first.
+    done = np.array([101, 301, 501]) / 400
+    np.testing.assert_allclose(reported, 1e-3 * (1 - 0.5 * done.clip(max=1)), rtol=0.01)
+
+
 def test_exploration_falls_on_a_straight_line_and_stays():
     config = dqn.Config(epsilon_start=1.0, epsilon_end=0.1, epsilon_steps=1000)
     shares = [float(dqn.epsilon(config, jnp.int32(n))) for n in (0, 500, 1000, 5000)]

@@ -62,6 +62,13 @@ def test_every_table_and_figure_of_the_paper_has_an_experiment():
     assert named >= tables | {f"fig:{name}" for name in figures}
 
 
+@pytest.mark.parametrize("name", ["budget", "trials"])
+def test_runs_of_networks_are_shared(name):
+    made = EVERY["networks"].settings(Scale(LITE))
+    for setting, specs in EVERY[name].settings(Scale(LITE)).items():
+        assert specs == made[setting][: len(specs)]
+
+
 def test_the_usual_imagination_is_among_those_compared():
     assert worlds.usual_imagination() in worlds.IMAGINED
 

@@ -86,6 +86,25 @@ def test_the_past_of_a_place_is_its_own_episode_and_nothing_else():
             assert past.action[place, back] == action
 
 
+def test_the_past_of_a_later_place_holds_what_led_there():
+    env, params = envs.make(length=8, horizon=5, rules=[0, 30])
+    stored, kept = play(env, params, steps=33, num_envs=3, capacity=60)
+    places = everywhere(stored)
+    batch = replay.take(stored, places, 3)
+    then = replay.past(stored, places._replace(ago=places.ago - batch.steps), 4)
+    batch, then, places = jax.tree.map(np.asarray, (batch, then, places))
+    goes_on = np.flatnonzero(~batch.ended)
+    assert (batch.steps[goes_on] == 3).any()
+    for place in goes_on:
+        rows = list(kept[int(places.env[place])])[-int(places.ago[place]) :]
+        rows = rows[: batch.steps[place]][::-1]
+        assert then.is_real[place, : len(rows)].all()
+        for back, (obs, action, _, after, _) in enumerate(rows):
+            np.testing.assert_array_equal(then.before[place, back], obs[:8])
+            np.testing.assert_array_equal(then.after[place, back], after[:8])
+            assert then.action[place, back] == action
+
+
 def test_a_transition_takes_twelve_bytes():
     stored = replay.empty(jnp.zeros((8, 33)), 100_000, 32, jnp.int32(32))
     arrays = (stored.bits, stored.t, stored.action, stored.reward)

@@ -35,9 +35,7 @@ def test_sentences_follow_from_the_intervals(runs, tmp_path, monkeypatch):
     monkeypatch.setattr(results_page, "CONTRASTS", contrasts)
     text, pictures = results_page.page(runs)
     told = " ".join(text.split())
-    assert (
-        "`random` has 0.056: above it `first-one` and `any-one`; level with it `any-cell`" in told
-    )
+    assert "`random` has 0.056: above it `first-one` and `any-one`; not told apart from it" in told
     assert "20 start tapes each, 3 seeds (any-one 2, first-one 2). Not finished: dqn," in told
     assert "What is possible drops by +0.131" in told
     rows = [line for line in text.splitlines() if line.startswith("| eyes |")]
@@ -57,10 +55,17 @@ def test_sentences_follow_from_the_intervals(runs, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("low", "high", "word"),
-    [(0.1, 0.3, "above"), (-0.3, -0.1, "below"), (-0.1, 0.1, "level with"), (0, 1, "level with")],
+    [
+        (0.1, 0.3, "above"),
+        (-0.3, -0.1, "below"),
+        (-0.1, 0.1, "open"),
+        (0.0, 1.0, "open"),
+        (1.0, 1.0, "open"),
+    ],
 )
 def test_a_word_is_used_only_where_the_interval_leaves_no_doubt(low, high, word):
-    assert results_page.against(Interval((low + high) / 2, low, high), 0.0) == word
+    words = {"above": results_page.ABOVE, "below": results_page.BELOW, "open": results_page.OPEN}
+    assert results_page.against(Interval((low + high) / 2, low, high), 0.0) == words[word]
 
 
 def test_without_runs_there_is_no_page(tmp_path):

@@ -25,14 +25,17 @@ from typing import Any
 import numpy as np
 
 from tapebench import agents, stats, store
-from tapebench.experiments.variants import levels, share
+from tapebench.experiments.variants import curve_panels
 from tapebench.protocol import get_track
-from tapebench.report.figures import SIDE_NAMES, Panel, Picture, Series, lines
+from tapebench.report.figures import Picture, lines
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "agents"
 TUNING = ROOT / "docs" / "tuning"
 FIGURES = PAGES / "results.json"
+SEARCHES = (None, "sizes", "returns")
+"""In the order in which they are made."""
+
 ASKED = ("agent", "config", "seed", "split", "train_on", "length", "horizon", "steps")
 
 
@@ -45,10 +48,11 @@ def main() -> None:
         # What was asked the same is the same run, whatever it is called: the newer row counts.
         rows = {asked(row): row for row in [*figures(), *collect(options.results)]}
         document = sorted(rows.values(), key=lambda row: str(row["run"]))
-        lines = ",\n ".join(json.dumps(row) for row in document)
-        store.write_text(FIGURES, f"[\n {lines}\n]\n")
+        told = ",\n ".join(json.dumps(row) for row in document)
+        store.write_text(FIGURES, f"[\n {told}\n]\n")
     for name in agents.NAMES:
         store.write_text(PAGES / f"{name}.md", page(name))
+        (PAGES / f"{name}.svg").unlink(missing_ok=True)
         if drawn := curves(name):
             store.write_bytes(PAGES / f"{name}.svg", drawn.svg)
 
@@ -139,10 +143,9 @@ def tuning(agent: str) -> Iterable[str]:
     """What the search of each network found."""
     notes = TUNING / f"{agent}.md"
     yield notes.read_text() if notes.is_file() else ""
-    for path in sorted(TUNING.glob("*.json")):
-        found = json.loads(path.read_text())
-        if found["agent"] != agent:
-            continue
+    every = [json.loads(path.read_text()) for path in TUNING.glob("*.json")]
+    ours = [found for found in every if found["agent"] == agent]
+    for found in sorted(ours, key=lambda found: (found["network"], SEARCHES.index(found["then"]))):
         network = found["network"]
         flag = f" --then {found['then']}" if found["then"] else ""
         first = "the best so far" if flag else "the default when the search began"
@@ -210,7 +213,8 @@ def across(agent: str) -> dict[tuple[str, str, int], list[dict[str, Any]]]:
     """Runs that learnt from all training rules of a split, by options, split and steps."""
     found: dict[Any, list[Any]] = defaultdict(list)
     for options, row in told(agent):
-        if row["train_on"] == "train":
+        is_usual = (row["length"], row["horizon"]) == (32, 32)
+        if row["train_on"] == "train" and is_usual:
             found[options, row["split"], row["steps"]].append(row)
     return dict(sorted(found.items()))
 
@@ -220,12 +224,14 @@ def told(agent: str) -> Iterable[tuple[str, dict[str, Any]]]:
     now = asdict(agents.configure(agent))
     for row in figures():
         if row["agent"] == agent:
-            given = now | row["config"]
-            changed = [
-                f"{key}={given[key]}"
-                for key, value in now.items()
-                if given[key] != value and key != "total_steps"  # which follows the steps
-            ]
+            given = row["config"] | (
+                {"total_steps": now["total_steps"]} if "total_steps" in now else {}
+            )
+            if given.keys() != now.keys():
+                raise ValueError(
+                    f"{row['run']} has other options than {agent} today: say in it which"
+                )
+            changed = [f"{key}={given[key]}" for key, value in now.items() if given[key] != value]
             yield " ".join(changed) or "defaults", row
 
 
@@ -233,28 +239,13 @@ def curves(agent: str) -> Picture | None:
     """Success in the course of training on the split and for the steps of the track `full`."""
     track = get_track("full")
     shown = {
-        options: found
+        options: [run["curve"] for run in runs]
         for (options, split, steps), runs in across(agent).items()
-        if (split, steps) == (track.split, track.steps)
-        and (found := [run["curve"] for run in runs if "curve" in run])
+        if (split, steps) == (track.split, track.steps) and all("curve" in run for run in runs)
     }
     if not shown:
         return None
-    panels = [
-        Panel(
-            SIDE_NAMES[side],
-            tuple(
-                Series(
-                    short(name, shown),
-                    tuple(runs[0]["step"]),
-                    tuple(map(share, zip(*(run[side] for run in runs), strict=True))),
-                )
-                for name, runs in shown.items()
-            ),
-            known,
-        )
-        for side, known in levels(track.exam()).items()
-    ]
+    panels = curve_panels(track.exam(), {short(name, shown): runs for name, runs in shown.items()})
     return Picture(
         agent,
         f"Learning curves of {agent}",
@@ -267,6 +258,8 @@ def curves(agent: str) -> Picture | None:
 def short(options: str, others: Iterable[str]) -> str:
     """The first of some options, and those that tell it from others that begin alike."""
     words = options.split()
+    if len(words) < 3:
+        return ", ".join(words)
     alike = [set(other.split()) for other in others if other.split()[0] == words[0]]
     return ", ".join(
         word

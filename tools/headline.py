@@ -57,9 +57,9 @@ def find(place: Path) -> tuple[Contest, protocol.Track]:
     contests = results.read(place).contests
     for name in TRACKS:
         track = protocol.get_track(name)
-        for contest in contests:
-            if (contest.experiment, contest.exam.hash) == (name, track.exam().hash):
-                return replace(contest, lines=bench.lines(contest.exam, place)), track
+        contest = results.find(contests, name, track.exam())
+        if contest:
+            return replace(contest, lines=bench.lines(contest.exam, place)), track
     raise ValueError(
         f"there are no finished runs of the tracks {' or '.join(TRACKS)} in {place}: "
         f"tape bench --track {TRACKS[-1]} --results {place} makes them"
@@ -86,7 +86,7 @@ def describe(contest: Contest, track: protocol.Track) -> str:
     seen = "Strict success of every agent on both sides, beside references and the exact ceiling"
     picture = f"![{seen}]({PICTURE.as_posix()})"
     wrapped = textwrap.fill(made, 100, break_long_words=False, break_on_hyphens=False)
-    return "\n\n".join((picture, grid(shorten(findings.main_table(contest))), wrapped))
+    return "\n\n".join((picture, shorten(findings.main_table(contest)).grid(), wrapped))
 
 
 def shorten(table: Table) -> Table:
@@ -99,11 +99,6 @@ def shorten(table: Table) -> Table:
             replace(row, cells=tuple(row.cells[place] for place in places)) for row in table.rows
         ),
     )
-
-
-def grid(table: Table) -> str:
-    """The rows in Markdown, without title and caption."""
-    return "\n".join(line for line in table.markdown().splitlines() if line.startswith("|"))
 
 
 def put(readme: str, text: str) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import experiments, protocol, shipped, stats, store
+from tapebench import bench, experiments, protocol, shipped, stats, store
 from tapebench.experiments import Exhibit, Scale
 from tapebench.report import findings, results
 from tapebench.report.figures import Picture
@@ -36,7 +36,10 @@ TRACK = "full"
 SPLITS = ("fps30", "matched30")
 LONG = "long"
 
+ABOVE, BELOW, OPEN, OPEN_DIFFERENCE = "above", "below", "not told apart from", "open"
+
 EXPERIMENTS = (
+    "budget",
     "train-on-test",
     "fixed-rules",
     "small-scale",
@@ -49,7 +52,7 @@ EXPERIMENTS = (
 )
 """Experiments that are shown where there are runs of them, and that need nothing but these."""
 
-SCALES = ("full", "lite")
+SCALES = ("long", "full", "lite")
 """Tracks that experiments are shown of, the better first."""
 
 CONTRASTS = (
@@ -65,9 +68,10 @@ CONTRASTS = (
 
 ABOUT = """This page is made by `python tools/results_page.py` from the results that come with the
 package; `tape report --published` shows all of them with episodes to watch. An interval is over
-training seeds, for these rules and this exam. Words such as above and below are used where the
-interval, or for contrasts Holm's corrected test, leaves no doubt at 5%; else a difference is called
-open, which is not the same as none."""
+training seeds, for these rules and this exam. Words such as above and below follow from the 95%
+interval of each agent on its own, and between agents from Welch's test with Holm's correction; else
+two are not told apart, or a difference is open, which is not the same as none. One seed decides
+nothing."""
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> None:
@@ -77,6 +81,8 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> None:
     place = parser.parse_args(arguments).results or shipped.directory()
     text, pictures = page(place)
     (root / PICTURES).mkdir(parents=True, exist_ok=True)
+    for old in (root / PICTURES).glob("*.svg"):
+        old.unlink()
     for picture in pictures:
         store.write_bytes(root / PICTURES / f"{picture.name}.svg", picture.svg)
     store.write_text(root / PAGE, text)
@@ -99,7 +105,8 @@ def page(place: Path) -> tuple[str, list[Picture]]:
             (findings.drop_table(contest), drops(contest)),
             (contrast_table(contest), []),
         ):
-            parts += [f"### {table.title}", bullets(claims), grid(table), table.caption]
+            if table.rows:
+                parts += [f"### {table.title}", bullets(claims), table.grid(), table.caption]
         parts += show(drawn)
     if len(found) == len(SPLITS):
         parts += ["## Does the drop survive matching?", bullets(survival(found))]
@@ -111,7 +118,7 @@ def page(place: Path) -> tuple[str, list[Picture]]:
         parts += [
             "## With a larger budget",
             made_by(longer),
-            grid(table),
+            table.grid(),
             table.caption,
             *show(drawn),
         ]
@@ -119,7 +126,7 @@ def page(place: Path) -> tuple[str, list[Picture]]:
         pictures += exhibit.pictures
         parts.append(f"## {title}")
         for table in exhibit.tables:
-            parts += [grid(table), table.caption]
+            parts += [table.grid(), table.caption]
         parts += show(exhibit.pictures)
     everything = [*found.values(), *([longer] if longer else [])]
     parts += ["## What it took", *cost(everything)]
@@ -136,11 +143,13 @@ def contest_of(place: Path, name: str, split: str | None = None) -> Contest | No
     """The runs of a track on its own exam, if there are any."""
     track = protocol.get_track(name)
     exam = track.exam(split=split or track.split)
-    for contest in read(place):
-        if (contest.experiment, contest.exam.hash) == (name, exam.hash):
-            entries = tuple(entry for entry in contest.entries if not entry.is_mixed)
-            return replace(contest, entries=entries)
-    return None
+    contest = results.find(read(place), name, exam)
+    if contest is None:
+        return None
+    mixed = [entry.agent for entry in contest.entries if entry.is_mixed]
+    if mixed:
+        raise SystemExit(f"runs of {', '.join(mixed)} in {place} were made with several settings")
+    return replace(contest, lines=bench.lines(exam, place))
 
 
 @cache
@@ -150,13 +159,14 @@ def read(place: Path) -> tuple[Contest, ...]:
 
 
 def shown(place: Path) -> Iterable[tuple[str, Exhibit]]:
-    """What experiments show, of the best track that has all their runs."""
+    """What experiments show, of the best track that has runs of all their settings."""
     for name in EXPERIMENTS:
         experiment = experiments.every()[name]
         for track in SCALES:
             found = experiments.results(experiment, Scale(protocol.get_track(track)), place)
             if found.settings and not found.missing:
-                yield f"`{name}`: {experiment.about}", experiment.show(found)
+                title = f"`{name}`, track `{track}`: {experiment.about}"
+                yield title, experiment.show(found)
                 break
 
 
@@ -177,7 +187,7 @@ def beside_lines(contest: Contest) -> Iterable[str]:
     for name in ("random", "flip-ones"):
         for side in contest.subsets():
             level = level_of(contest, name, side)
-            where: dict[str, list[str]] = {"above": [], "below": [], "level with": []}
+            where: dict[str, list[str]] = {ABOVE: [], BELOW: [], OPEN: []}
             for entry in findings.ranked(contest):
                 where[against(findings.success(contest, entry, side), level)].append(entry.agent)
             told = "; ".join(f"{word} it {listed(who)}" for word, who in where.items() if who)
@@ -191,13 +201,13 @@ def shares(contest: Contest) -> Iterable[str]:
         best = max(by_agent, key=lambda agent: by_agent[agent].mean)
         others = [found.mean for agent, found in by_agent.items() if agent != best]
         told = f"{side.upper()}: `{best}` reaches {by_agent[best]} of what is possible"
-        yield f"{told}, the others {min(others):.3f} to {max(others):.3f}." if others else told
+        yield told + (f", the others {min(others):.3f} to {max(others):.3f}." if others else ".")
 
 
 def drops(contest: Contest) -> Iterable[str]:
     """How large drops are, and how much of them the rules themselves explain."""
-    where: dict[str, list[str]] = {"above": [], "below": [], "level with": []}
-    rest: dict[str, list[str]] = {"above": [], "below": [], "level with": []}
+    where: dict[str, list[str]] = {ABOVE: [], BELOW: [], OPEN: []}
+    rest: dict[str, list[str]] = {ABOVE: [], BELOW: [], OPEN: []}
     for row in findings.drop_table(contest).rows:
         agent, total, _, left = row.cells
         assert isinstance(total, Interval)
@@ -209,17 +219,13 @@ def drops(contest: Contest) -> Iterable[str]:
         f"What is possible drops by {ceiling:+.3f} from seen to held-out rules, the blind "
         f"`flip-ones` by {blind:+.3f}."
     )
-    words = {
-        "above": "do worse on held-out rules",
-        "below": "do better there",
-        "level with": "are open",
-    }
-    yield "; ".join(f"{listed(who)} {words[word]}" for word, who in where.items() if who) + "."
-    yield (
-        "Against seen rules of the same type and ceiling level: "
-        + "; ".join(f"{listed(who)} {words[word]}" for word, who in rest.items() if who)
-        + "."
-    )
+    words = {ABOVE: "less success on held-out rules", BELOW: "more success there", OPEN: "open"}
+    for what, found in (
+        ("In all", where),
+        ("Beside seen rules of the same type and ceiling level", rest),
+    ):
+        told = "; ".join(f"{words[word]}: {listed(who)}" for word, who in found.items() if who)
+        yield f"{what}, {told}."
 
 
 def survival(found: dict[str, Contest]) -> Iterable[str]:
@@ -251,7 +257,7 @@ def contrast_table(contest: Contest) -> Table:
     corrected = stats.holm(np.array([test.p for *_, test in found])) if found else np.array([])
     rows = []
     for (what, agent, other, side, test), p in zip(found, corrected, strict=True):
-        word = "open" if p > 0.05 else "better" if test.difference.mean > 0 else "worse"
+        word = OPEN_DIFFERENCE if p > 0.05 else "better" if test.difference.mean > 0 else "worse"
         rows.append(
             Row((what, f"{agent} − {other}", side.upper(), test.difference, float(p), word))
         )
@@ -296,10 +302,10 @@ def cost(found: Iterable[Contest]) -> Iterable[str]:
     made: list[dict[str, Any]] = []
     for contest in found:
         for entry in sorted(contest.entries, key=lambda entry: entry.agent):
-            spent = sum(about.get("seconds") or 0.0 for about in entry.provenance)
+            each = entry.seconds or 0.0
+            spent = each * len(entry.seeds)
             total += spent
             made += entry.provenance
-            each = spent / len(entry.seeds)
             what = contest.experiment, contest.exam.split, entry.agent, len(entry.seeds)
             rows.append(Row((*what, each, spent / 60)))
     table = Table(
@@ -318,10 +324,10 @@ def cost(found: Iterable[Contest]) -> Iterable[str]:
     )
     facts = dict(results.made_with(made))
     yield (
-        f"{total / 3600:.1f} hours of one core in all, each run on one core with all its "
-        f"evaluations ({facts.get('machines', 'machine unknown')})."
+        f"{total / 3600:.1f} hours of one core for these runs with all their evaluations "
+        f"({facts.get('machines', 'machine unknown')}); experiments are not counted."
     )
-    yield grid(table)
+    yield table.grid()
 
 
 # Words and numbers
@@ -372,8 +378,10 @@ def gap(contest: Contest, name: str) -> float:
 
 
 def against(found: Interval, level: float) -> str:
-    """Where an interval lies."""
-    return "above" if found.low > level else "below" if found.high < level else "level with"
+    """Where an interval lies. One without width is of a single seed, and says nothing."""
+    if found.low == found.high:
+        return OPEN
+    return ABOVE if found.low > level else BELOW if found.high < level else OPEN
 
 
 def signed(found: Interval) -> str:
@@ -390,11 +398,6 @@ def listed(names: Sequence[str]) -> str:
 def bullets(lines: Iterable[str]) -> str:
     """A list in Markdown."""
     return "\n".join(f"- {line[0].upper()}{line[1:]}" for line in lines)
-
-
-def grid(table: Table) -> str:
-    """The rows in Markdown, without title and caption."""
-    return "\n".join(line for line in table.markdown().splitlines() if line.startswith("|"))
 
 
 def wrap(part: str) -> str:

@@ -5,7 +5,7 @@
 Trains on the training side of the split `tuning` and judges by success on its validation side,
 which has no rule that is held out in `fps30` or `matched30`. Trial 0 is the agent's defaults; the
 others are drawn from its `SPACE`. `--then` is a further search around the best of those before it,
-with what is in `LATER`. Runs are kept and resumed; the result is written to
+which is its trial 0, with what is in `LATER`. Runs are kept and resumed; the result is written to
 `docs/tuning/AGENT-NETWORK.json`, or to `AGENT-NETWORK-sizes.json` and the like.
 """
 
@@ -87,7 +87,8 @@ LATER: dict[str, dict[str, dict[str, tuple[Any, ...]]]] = {
     },
 }
 """Further searches, by agent and network. `sizes`: how large things are and how often they learn,
-which is what costs time; `returns`: how far targets look ahead, and how learning slows down."""
+which is what costs time; `returns`: how far targets look ahead, and what goes with that. Those of
+`rppo-cells` are searched again, since its values may know the rule; none was better."""
 
 TRIALS = {"dqn": 10, "ppo": 10}
 """How many in the first search; of the others half as many, and of further searches too."""
@@ -171,7 +172,9 @@ def best_before(name: str, search: str) -> dict[str, Any]:
     for earlier in ["", *LATER][: 1 + list(LATER).index(search)]:
         file = PLACE / f"{name}{earlier and '-'}{earlier}.json"
         if file.is_file():
-            found |= store.read_json(file)["trials"][0]["options"]
+            document = store.read_json(file)
+            found = document["defaults"] | document["trials"][0]["options"]
+    found.pop("total_steps", None)  # which follows the steps
     if not found:
         raise SystemExit(f"--then is around the best of {name}: make that search first")
     return found

@@ -594,7 +594,8 @@ def find_ways(
 
 
 _FOUND: dict[tuple[int, ...], list[int] | None] = {}
-_KEPT = 200_000
+_KEPT = 100_000
+"""Ways that are kept at most: some tens of megabytes. Beyond that all of them are forgotten."""
 
 
 def _search(

@@ -2,9 +2,9 @@
 
     y = r_1 + … + γⁿ⁻¹ r_n + γⁿ (1 − end) Q⁻(s', argmax_a Q(s', a))   L = mean Huber(Q(s, a) − y)
 
-where s' comes n = `n_step` steps after s, or sooner at the end of the episode. Q⁻ is a copy of Q
-that is renewed every `target_every` updates. An episode ends by success or at the horizon; t/H is
-observed, so the horizon is a true end and nothing is bootstrapped over it.
+where s' comes n = `n_step` steps after s, or fewer where no more have been played. Q⁻ is a copy of
+Q that is renewed every `target_every` updates. An episode ends by success or at the horizon; t/H
+is observed, so the horizon is a true end and nothing is bootstrapped over it.
 
 Deviations from Mnih et al.:
 
@@ -76,7 +76,8 @@ class Config:
     final_rate: float = 0.1
     """Share of the learning rate that is left after `total_steps`."""
     total_steps: int = 200_000
-    """Environment steps over which the learning rate falls; a run sets them to its budget."""
+    """Environment steps over which the learning rate falls, from the end of `warmup` on; a run sets
+    them to its budget."""
     batch: int = 256
     """Transitions in an update."""
     steps_per_update: int = 4
@@ -181,8 +182,12 @@ def bellman(config: Config, batch: Batch, chooser: Array, judge: Array) -> Array
 
 def optimiser(config: Config, updates: ArrayLike) -> optax.GradientTransformation:
     """Adam at the rate of this update. Its state does not depend on the rate."""
-    rate = learning_rate(config, jnp.asarray(updates) * config.steps_per_update)
-    return optax.chain(optax.scale_by_adam(), optax.scale(-rate))
+    return optax.chain(optax.scale_by_adam(), optax.scale(-rate(config, updates)))
+
+
+def rate(config: Config, updates: ArrayLike) -> Array:
+    """The learning rate of this update."""
+    return learning_rate(config, jnp.asarray(updates) * config.steps_per_update)
 
 
 def pick(values: Array, action: Array) -> Array:
@@ -405,6 +410,7 @@ def _train(
     metrics = {name: values.sum() for name, values in seen.items()}
     metrics["reward"] = metrics["reward"] / config.chunk
     metrics["epsilon"] = epsilon(config, state.steps)
+    metrics["learning_rate"] = rate(config, state.learner.updates)
     updates = jnp.maximum(due.sum(), 1)
     return state, metrics | {name: total.sum() / updates for name, total in sums.items()}
 

@@ -8,8 +8,10 @@ with mean μ(c) and precision ρ(c) ≥ 0. With the prior N(0, 1) their product 
 
 which does not depend on their order and is the prior where there is none. With z drawn from it,
 
-    y = r + γ (1 − end) Q⁻(s', argmax_a Q(s', a, z'), z⁻)
-    L = mean Huber(Q(s, a, z) − y) + λ KL( q(z | c) ‖ N(0, 1) ).
+    y = r_1 + … + γⁿ⁻¹ r_n + γⁿ (1 − end) Q⁻(s', argmax_a Q(s', a, z'), z⁻)
+    L = mean Huber(Q(s, a, z) − y) + λ KL( q(z | c) ‖ N(0, 1) ),
+
+with s' as in `dqn` up to n steps after s.
 
 The encoder learns from both terms, through z. z⁻ comes from a copy of the encoder that is as old as
 Q⁻, which could not read what the present one writes.
@@ -18,8 +20,8 @@ Deviations from Rakelly et al.:
 
 1. DQN in place of SAC, since actions are cells; Double DQN as in `dqn`;
 2. the context is the last `context` transitions of the episode itself, in training as in use. So
-   the values are those of an agent that finds its rule out as it goes, and z' and z⁻ know one
-   transition more than z;
+   the values are those of an agent that finds its rule out as it goes, and z' and z⁻ know the
+   transitions between s and s' too;
 3. factors have no reward, which the evaluator does not show: here it follows from the next tape;
 4. the encoder sees in how many cells a neighbourhood of three, after the flip, became what: 16
    shares, which turned tapes have in common (`encoder=tapes` shows it both tapes and the action);

@@ -1,8 +1,9 @@
 """What agents owe to one thing or another: rules, context and who brings it about, networks,
-trials under the same rule, reward, augmentation.
+budget, trials under the same rule, reward, augmentation.
 
-Networks commute with rotation, except where augmentations are to teach them that: with the budget
-of `lite` the plain ones learn next to nothing, and then no change makes a difference.
+Networks commute with rotation, except beside plain ones and where augmentations are to teach them
+that: with the budget of `lite` the plain ones learn next to nothing, and then no change makes a
+difference.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tapebench.experiments.paper import examined
 from tapebench.experiments.variants import (
     Variant,
     compare,
+    curve_panels,
     levels,
     over_seeds,
     share,
@@ -245,10 +247,12 @@ def show_informed(results: Results) -> Exhibit:
 
 def trial_settings(scale: Scale) -> dict[str, list[RunSpec]]:
     """Agents of `networks` that remember, and one that does not."""
-    return {
-        name: NETWORKS[name].runs(scale, f"networks {name}", 5)
-        for name in ("ppo, conv", "pearl, conv", "rppo, gru", "rppo, cells")
-    }
+    return of_networks(scale, 5, "ppo, conv", "pearl, conv", "rppo, gru", "rppo, cells")
+
+
+def of_networks(scale: Scale, seeds: int, *names: str) -> dict[str, list[RunSpec]]:
+    """Some of the runs of `networks`: the same ones, so that they are made once."""
+    return {name: NETWORKS[name].runs(scale, f"networks {name}", seeds) for name in names}
 
 
 def show_trials(results: Results) -> Exhibit:
@@ -319,10 +323,7 @@ def show_trials(results: Results) -> Exhibit:
 
 def budget_settings(scale: Scale) -> dict[str, list[RunSpec]]:
     """PPO without and with memory, both with plain networks and with such that know the ring."""
-    return {
-        name: NETWORKS[name].runs(scale, f"networks {name}", 3)
-        for name in ("ppo, mlp", "ppo, conv", "rppo, gru", "rppo, cells")
-    }
+    return of_networks(scale, 3, "ppo, mlp", "ppo, conv", "rppo, gru", "rppo, cells")
 
 
 def show_budget(results: Results) -> Exhibit:
@@ -332,26 +333,11 @@ def show_budget(results: Results) -> Exhibit:
         setting: [run["curve"] for run in results.summaries(setting)]
         for setting in results.finished
     }
-    panels = [
-        Panel(
-            SIDE_NAMES[side],
-            tuple(
-                Series(
-                    setting,
-                    tuple(map(float, runs[0]["step"])),
-                    tuple(map(share, zip(*(run[side] for run in runs), strict=True))),
-                )
-                for setting, runs in curves.items()
-            ),
-            known,
-        )
-        for side, known in levels(results.exam).items()
-    ]
     picture = Picture(
         name=name,
         title=title,
         caption="Strict success at every evaluation; bands are 95% t-intervals over seeds.",
-        figure=lines(panels, x="environment steps", y="strict success"),
+        figure=lines(curve_panels(results.exam, curves), x="environment steps", y="strict success"),
     )
     return Exhibit((success_table(name, title, results),), (picture,))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from tapebench import score, stats
 from tapebench.exam import SUBSETS, Exam
 from tapebench.experiments import Exhibit, Experiment, Results, Scale
-from tapebench.report.figures import Picture, dots
+from tapebench.report.figures import SIDE_NAMES, Panel, Picture, Series, dots
 from tapebench.report.tables import CEILING, REFERENCE, Column, Row, Table
 from tapebench.stats import Interval
 from tapebench.training import RunSpec
@@ -85,6 +85,25 @@ def levels(exam: Exam) -> dict[str, dict[str, float]]:
         for side in SUBSETS
         if len(rows := exam.rows(side))
     }
+
+
+def curve_panels(exam: Exam, curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Panel]:
+    """Learning curves by name and seed, as summaries hold them: a panel for each side."""
+    return [
+        Panel(
+            SIDE_NAMES[side],
+            tuple(
+                Series(
+                    name,
+                    tuple(map(float, runs[0]["step"])),
+                    tuple(map(share, zip(*(run[side] for run in runs), strict=True))),
+                )
+                for name, runs in curves.items()
+            ),
+            known,
+        )
+        for side, known in levels(exam).items()
+    ]
 
 
 def success_table(name: str, title: str, results: Results) -> Table:

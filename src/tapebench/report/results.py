@@ -7,7 +7,7 @@ experiment, so their numbers may stand in one table; across them they may not.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -58,8 +58,12 @@ class Entry:
 
     @property
     def seconds(self) -> float | None:
-        """Mean wall-clock of a run, as far as it is known."""
-        known = [about["seconds"] for about in self.provenance if about.get("seconds")]
+        """Mean wall-clock of a run, as far as it is known; of runs made together its share."""
+        known = [
+            about["seconds"] / about.get("together", 1)
+            for about in self.provenance
+            if about.get("seconds")
+        ]
         return float(np.mean(known)) if known else None
 
     @property
@@ -181,6 +185,14 @@ def read(root: Path) -> Findings:
         if id(bundle) not in used
     ]
     return Findings(root, tuple(contests), tuple(missing))
+
+
+def find(contests: Iterable[Contest], experiment: str, exam: Exam) -> Contest | None:
+    """Those who sat this exam in this experiment."""
+    for contest in contests:
+        if (contest.experiment, contest.exam.hash) == (experiment, exam.hash):
+            return contest
+    return None
 
 
 def known_lines(exam: Exam, root: Path) -> dict[str, score.Line] | None:

@@ -136,7 +136,11 @@ class Table:
         ]
 
     def markdown(self) -> str:
-        """A table in GitHub's Markdown: best in bold, second in italics."""
+        """The table in GitHub's Markdown, with title and caption."""
+        return f"**{_markdown(self.title)}**\n\n{self.grid()}\n\n{self.caption}\n"
+
+    def grid(self) -> str:
+        """Its rows in GitHub's Markdown: best in bold, second in italics."""
         kinds = [self._is_numeric(place) for place in range(len(self.columns))]
         lines = [
             "| " + " | ".join(_markdown(column.name) for column in self.columns) + " |",
@@ -150,7 +154,7 @@ class Table:
                 wrapped = f"{around[mark]}{_markdown(number)}{around[mark]}"
                 cells.append(f"{wrapped} {ends}".strip())
             lines.append("| " + " | ".join(cells) + " |")
-        return f"**{_markdown(self.title)}**\n\n" + "\n".join(lines) + f"\n\n{self.caption}\n"
+        return "\n".join(lines)
 
     def latex(self) -> str:
         r"""A table for `\usepackage{booktabs}`: best in bold, second underlined.

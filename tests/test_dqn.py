@@ -112,7 +112,7 @@ def test_an_update_is_due_for_every_four_steps_after_the_warmup():
         assert int(state.steps) == 1000 * chunk
         # The first is due as soon as 100 steps are done.
         assert int(state.learner.updates) == 250 * chunk - 24
-    assert set(metrics) == {"episodes", "successes", "reward", "epsilon", "loss"}
+    assert set(metrics) == {"episodes", "successes", "reward", "epsilon", "learning_rate", "loss"}
     assert all(metric.shape == () for metric in metrics.values())
     assert 1000 / 8 <= metrics["episodes"] <= 1000
 

@@ -579,8 +579,14 @@ def _legend(figure: Figure, axes: Sequence[Axes]) -> None:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
     }
     if len(found) > 1:
+        # Columns are as wide as their longest entry: about five points a letter, and its line.
+        widest = 5.0 * max(map(len, found)) + 45.0
+        fitting = max(int(72.0 * figure.get_figwidth() / widest), 1)
         figure.legend(
-            list(found.values()), list(found), loc="outside lower center", ncols=min(len(found), 5)
+            list(found.values()),
+            list(found),
+            loc="outside lower center",
+            ncols=min(len(found), fitting, 5),
         )
 
 

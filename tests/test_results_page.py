@@ -54,18 +54,19 @@ def test_sentences_follow_from_the_intervals(runs, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "word"),
+    ("low", "high", "seeds", "word"),
     [
-        (0.1, 0.3, "above"),
-        (-0.3, -0.1, "below"),
-        (-0.1, 0.1, "open"),
-        (0.0, 1.0, "open"),
-        (1.0, 1.0, "open"),
+        (0.1, 0.3, 2, "above"),
+        (-0.3, -0.1, 2, "below"),
+        (-0.1, 0.1, 2, "open"),
+        (0.0, 1.0, 2, "open"),
+        (1.0, 1.0, 2, "above"),
+        (1.0, 1.0, 1, "open"),
     ],
 )
-def test_a_word_is_used_only_where_the_interval_leaves_no_doubt(low, high, word):
+def test_a_word_is_used_only_where_the_interval_leaves_no_doubt(low, high, seeds, word):
     words = {"above": results_page.ABOVE, "below": results_page.BELOW, "open": results_page.OPEN}
-    assert results_page.against(Interval((low + high) / 2, low, high), 0.0) == words[word]
+    assert results_page.against(Interval((low + high) / 2, low, high), 0.0, seeds) == words[word]
 
 
 def test_without_runs_there_is_no_page(tmp_path):

@@ -59,7 +59,7 @@ def test_nothing_leaks_over_the_end_of_an_episode(network):
     # The first starts anew in row 3, the second goes on.
     obs[..., 8] = np.array([[4, 5, 6, 0, 1, 2], [1, 2, 3, 4, 5, 6]]).T / 8
     action = rng.integers(8, size=(6, 2))
-    start = rppo.Memory(jnp.float32(rng.normal(size=(2, 64))), obs[0], action[0])
+    start = rppo.Memory(jnp.float32(rng.normal(size=(2, config.memory_size))), obs[0], action[0])
     unroll = jax.jit(algorithm.unroll)
     wanted = unroll(model, start, obs, action)
     other = obs.copy()

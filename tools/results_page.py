@@ -189,7 +189,8 @@ def beside_lines(contest: Contest) -> Iterable[str]:
             level = level_of(contest, name, side)
             where: dict[str, list[str]] = {ABOVE: [], BELOW: [], OPEN: []}
             for entry in findings.ranked(contest):
-                where[against(findings.success(contest, entry, side), level)].append(entry.agent)
+                found = findings.success(contest, entry, side)
+                where[against(found, level, len(entry.seeds))].append(entry.agent)
             told = "; ".join(f"{word} it {listed(who)}" for word, who in where.items() if who)
             yield f"{side.upper()}, `{name}` has {level:.3f}: {told}."
 
@@ -208,12 +209,13 @@ def drops(contest: Contest) -> Iterable[str]:
     """How large drops are, and how much of them the rules themselves explain."""
     where: dict[str, list[str]] = {ABOVE: [], BELOW: [], OPEN: []}
     rest: dict[str, list[str]] = {ABOVE: [], BELOW: [], OPEN: []}
+    seeds = {entry.agent: len(entry.seeds) for entry in contest.entries}
     for row in findings.drop_table(contest).rows:
         agent, total, _, left = row.cells
         assert isinstance(total, Interval)
         assert isinstance(left, Interval)
-        where[against(total, 0.0)].append(str(agent))
-        rest[against(left, 0.0)].append(str(agent))
+        where[against(total, 0.0, seeds[str(agent)])].append(str(agent))
+        rest[against(left, 0.0, seeds[str(agent)])].append(str(agent))
     ceiling, blind = (gap(contest, name) for name in ("ceiling", "flip-ones"))
     yield (
         f"What is possible drops by {ceiling:+.3f} from seen to held-out rules, the blind "
@@ -377,9 +379,9 @@ def gap(contest: Contest, name: str) -> float:
     return level_of(contest, name, "id") - level_of(contest, name, "ood")
 
 
-def against(found: Interval, level: float) -> str:
-    """Where an interval lies. One without width is of a single seed, and says nothing."""
-    if found.low == found.high:
+def against(found: Interval, level: float, seeds: int) -> str:
+    """Where an interval over so many seeds lies. That of a single one says nothing."""
+    if seeds < 2:
         return OPEN
     return ABOVE if found.low > level else BELOW if found.high < level else OPEN
 

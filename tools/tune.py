@@ -78,6 +78,7 @@ LATER: dict[str, dict[str, dict[str, tuple[Any, ...]]]] = {
     "returns": {
         "dqn-mlp": {"n_step": (1, 2), "final_rate": (0.1, 0.3, 1.0)},
         "dqn-conv": {"n_step": (1, 4, 8, 16), "final_rate": (0.1, 1.0)},
+        "pearl-mlp": {"n_step": (1, 2), "final_rate": (0.1, 0.3, 1.0)},
         "rppo-cells": {
             "discount": (0.9, 0.98),
             "trace": (0.5, 0.8, 0.95),

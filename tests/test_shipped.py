@@ -73,6 +73,27 @@ def test_a_piece_is_small_the_same_every_time_and_names_its_command(runs, place,
     assert store.read_table(about.with_suffix(".parquet"))["step"].min() == 2000  # 1000 is early
 
 
+def test_what_was_measured_of_a_run_since_comes_along(runs, tmp_path):
+    first, second, _ = seeds_of(runs, "first-one")
+    kept = runs / "examined" / "0a1b" / f"first-one-0-{store.came_to(first)}-led.json"
+    other = runs / "computed" / "0a1b" / "mpc-min.json"
+    for file in (kept, other):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        store.write_json(file, {"ood": {"success": 0.25}})
+    about = shipped.pack([first, second], COMMAND, tmp_path)
+    root = tmp_path / "out" / "runs"
+    shipped.unpack([about], root)
+    (found,) = root.glob("*/0a1b/*")
+    assert found.relative_to(root) == kept.relative_to(runs)
+    assert store.read_json(found) == {"ood": {"success": 0.25}}
+    assert store.came_to(root / first.relative_to(runs)) == store.came_to(first)
+    document = store.read_json(about)
+    document["seeds"][0]["measured"] = {"examined/../../x.json": {}}
+    about.write_text(json.dumps(document))
+    with pytest.raises(ValueError, match="not a place for it"):
+        shipped.unpack([about], tmp_path / "more" / "runs")
+
+
 def test_what_makes_no_piece_is_refused(runs, tmp_path):
     other = store_run(tmp_path, "first-one", 3, trained_on=[1, 2])
     with pytest.raises(ValueError, match="not made with one setting"):

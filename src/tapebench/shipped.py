@@ -3,7 +3,8 @@
 A piece is all seeds of one agent in one experiment on one split. `full-dqn-fps30.json` holds what
 they were asked, what each came to and where it was made; `full-dqn-fps30.parquet` one row for each
 seed, rule and evaluation that counts; there may be a third, `full-dqn-fps30.safetensors`, with what
-the first seeds had learnt. Episodes, logs of training and what it takes to go on training stay
+the first seeds had learnt. What experiments have measured of a run since, such as its success in
+longer episodes, comes along. Episodes, logs of training and what it takes to go on training stay
 behind.
 
 `unpack` lays pieces out as the directories of runs that they came from, and then whatever reads
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
@@ -29,6 +31,9 @@ SCHEMA = 1
 
 PLACE = "data/results"
 """Where pieces are in the package."""
+
+MEASURED = re.compile(r"(examined|computed)/[0-9a-f]+/[a-z0-9][a-z0-9.-]*\.json")
+"""Files that experiments keep what they measure in."""
 
 LEVEL = 19
 """Of compression: pieces are written once and kept for good."""
@@ -73,6 +78,7 @@ def pack(paths: Sequence[Path], command: str, place: Path, policies: int = 0) ->
                 "seed": spec["seed"],
                 "summary": store.read_json(path / "summary.json"),
                 "provenance": store.read_json(path / "provenance.json"),
+                "measured": _measured(path),
             }
             for spec, path in zip(specs, paths, strict=True)
         ],
@@ -82,6 +88,16 @@ def pack(paths: Sequence[Path], command: str, place: Path, policies: int = 0) ->
         document["policies"] = _pack_policies(paths[:policies], about.with_suffix(".safetensors"))
     store.write_text(about, json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n")
     return about
+
+
+def _measured(path: Path) -> dict[str, Any]:
+    """What experiments have measured of a run since it ended, by file below its root."""
+    root, run = path.parents[3], store.came_to(path)
+    return {
+        name: store.read_json(file)
+        for file in sorted(root.glob(f"*/*/*-{run}*.json"))
+        if MEASURED.fullmatch(name := file.relative_to(root).as_posix())
+    }
 
 
 def _pack_policies(paths: Sequence[Path], file: Path) -> dict[str, Any]:
@@ -120,6 +136,9 @@ def read(about: Path) -> dict[str, Any]:
         learnt = document.get("policies", {}).get("checkpoints", [])
         for one in [*document["seeds"], *learnt]:
             _run_id(document, one)
+        for name in [name for one in document["seeds"] for name in one["measured"]]:
+            if not MEASURED.fullmatch(name):
+                raise ValueError(f"{about} has something to write to {name!r}: not a place for it")
     except (KeyError, TypeError, AttributeError, OSError) as error:
         raise ValueError(f"{about} is not a piece of results: {error!r}") from None
     return document
@@ -183,6 +202,9 @@ def _lay_out(
     }
     for name, content in documents.items():
         (path / f"{name}.json").write_text(json.dumps(content))
+    for name, content in one["measured"].items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(json.dumps(content))
     connection.execute(
         "copy (select * from read_parquet($from) where seed = $seed) to $to (format parquet)",
         {"from": str(table), "seed": run_id.seed, "to": str(path / "curve.parquet")},

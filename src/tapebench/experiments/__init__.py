@@ -7,7 +7,6 @@ is a `Scale`: a track, and perhaps fewer seeds or rules.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -148,8 +147,7 @@ class Results:
 
     def mark(self, spec: RunSpec) -> str:
         """A finished run by what it came to: another name if it is made anew."""
-        came_to = (self.path(spec) / "summary.json").read_bytes()
-        return f"{spec.agent}-{spec.seed}-{hashlib.sha256(came_to).hexdigest()[:16]}"
+        return f"{spec.agent}-{spec.seed}-{store.came_to(self.path(spec))}"
 
     def of(self, name: str) -> Results:
         """What there is of another experiment, at the same scale in the same directory."""

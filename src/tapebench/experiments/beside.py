@@ -233,11 +233,10 @@ def measured_credibility(results: Results, keys: Sequence[str]) -> Measured:
 def _foreseen(results: Results) -> dict[str, list[list[float | None]]]:
     """By side, what the usual `dreamer` foresees wrongly by steps ahead, of each finished run."""
     other = results.of("dreamer-credibility")
-    runs = [
-        foreseen(other, spec, other.exam)
-        for spec in other.finished.get(imagined(usual_imagination()), [])
-    ]
-    return {side: [run[side] for run in runs] for side in SUBSETS if runs and side in runs[0]}
+    runs = [foreseen(other, spec) for spec in other.finished.get(imagined(usual_imagination()), [])]
+    return {
+        side: [run[side]["depth"] for run in runs] for side in SUBSETS if runs and side in runs[0]
+    }
 
 
 def measured_split(results: Results, keys: Sequence[str]) -> Measured:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tapebench import agents, credibility, score, splits
-from tapebench.exam import SUBSETS, Exam
+from tapebench.exam import SUBSETS
 from tapebench.experiments import Exhibit, Experiment, Results, Scale
 from tapebench.experiments.variants import (
     Variant,
@@ -45,6 +45,10 @@ ONE_STEP = {
 
 SHARES = ("error", "whole")
 
+Foreseen = dict[str, dict[str, Any]]
+"""By subset: what `ONE_STEP` names, wrong cells by depth, and calibration by bin. None where there
+is nothing to go by, as where all episodes are over by then."""
+
 
 # Credibility
 
@@ -71,58 +75,47 @@ def credibility_settings(scale: Scale) -> dict[str, list[RunSpec]]:
 
 def show_credibility(results: Results) -> Exhibit:
     """Forecasts of the models, and success against how far ahead `dreamer` imagines."""
-    models = {"dreamer": imagined(usual_imagination()), "automata": "automata"}
-    paths = {
-        name: [results.path(spec) for spec in results.finished[setting]]
-        for name, setting in models.items()
-        if setting in results.finished
-    }
-    found = forecasts(paths, results.exam)
+    found = forecasts(results)
     return Exhibit(
         tables=(*_one_step_tables(found), *_imagination_tables(results)),
         pictures=(_depth_picture(found), _calibration_picture(found), *_imagined(results)),
     )
 
 
-def forecasts(paths: Mapping[str, Sequence[Path]], exam: Exam) -> dict[str, Any]:
-    """What models foresee, by name, and the filters beside them.
-
-    For each a list over seeds (a filter has one), by subset, of what `ONE_STEP` names, with error
-    by depth, and of calibration by bin.
-    """
-    seen = credibility.record(replace(exam, episodes=EPISODES))
-    depth = min(credibility.DEPTH, exam.task.horizon)
-    sides = {subset: rows for subset in SUBSETS if len(rows := exam.rows(subset))}
-    found: dict[str, Any] = {}
-    for name, runs in paths.items():
-        models = map(credibility.load_model, runs)
-        found[name] = [_about(model(seen, depth), seen, sides) for model in models]
+def forecasts(results: Results) -> dict[str, list[Foreseen]]:
+    """What models foresee, by name and seed, and the filters beside them, which have one each."""
+    exam = results.exam
+    models = {"dreamer": imagined(usual_imagination()), "automata": "automata"}
+    found = {
+        name: [foreseen(results, spec) for spec in results.finished[setting]]
+        for name, setting in models.items()
+        if setting in results.finished
+    }
     for name, which in FILTERS.items():
         candidates = splits.select(exam.origin, which)
-        forecast = credibility.forecast_filter(candidates, seen, depth)
-        found[name] = [_about(forecast, seen, sides)]
+        model = partial(credibility.forecast_filter, candidates)
+        found[name] = [_kept(results, f"filter-{which}", model)]
     return found
 
 
-def foreseen(results: Results, spec: RunSpec, exam: Exam) -> dict[str, list[float | None]]:
-    """By subset, the share of cells that a run's model foresees wrongly 1, 2, ... steps ahead.
+def foreseen(results: Results, spec: RunSpec) -> Foreseen:
+    """What the model of a run foresees of the exam's episodes. Measured once, then kept."""
 
-    None where all episodes are over by then. Measured once, then kept.
-    """
+    def model(seen: credibility.Record, depth: int) -> credibility.Forecast:
+        return credibility.load_model(results.path(spec))(seen, depth)
 
-    def compute() -> dict[str, list[float | None]]:
+    return _kept(results, results.mark(spec), model)
+
+
+def _kept(results: Results, name: str, model: credibility.Model) -> Foreseen:
+    def compute() -> Foreseen:
+        exam = results.exam
         seen = credibility.record(replace(exam, episodes=EPISODES))
         depth = min(credibility.DEPTH, exam.task.horizon)
         sides = {subset: rows for subset in SUBSETS if len(rows := exam.rows(subset))}
-        about = _about(credibility.load_model(results.path(spec))(seen, depth), seen, sides)
-        return {
-            subset: [None if np.isnan(error) else error for error in found["depth"]]
-            for subset, found in about.items()
-        }
+        return _about(model(seen, depth), seen, sides)
 
-    found: dict[str, list[float | None]] = results.kept(
-        exam, f"foreseen-{results.mark(spec)}", compute
-    )
+    found: Foreseen = results.kept(results.exam, f"forecasts-{name}", compute)
     return found
 
 
@@ -141,17 +134,17 @@ def _about(
             "whole": _mean(found.whole[rules]),
             "warned": _mean(found.warned[rules]),
             "calibration_error": found.calibration_error(rules),
-            "share": share,
-            "confidence": confidence,
-            "right": right,
+            "share": share.tolist(),
+            "confidence": [_mean(value) for value in confidence],
+            "right": [_mean(value) for value in right],
         }
     return document
 
 
-def _mean(values: np.ndarray) -> float:
-    """Of those that are numbers; not a number if none is."""
+def _mean(values: np.ndarray) -> float | None:
+    """Of those that are numbers, if any is; in JSON there is nothing that is none."""
     kept = values[~np.isnan(values)]
-    return float(kept.mean()) if len(kept) else float("nan")
+    return float(kept.mean()) if kept.size else None
 
 
 def _one_step_tables(found: Mapping[str, Any]) -> list[Table]:
@@ -217,8 +210,8 @@ def _depth_picture(found: Mapping[str, Any]) -> Picture:
 
 def _calibration_picture(found: Mapping[str, Any]) -> Picture:
     def draw(name: str, subset: str, seeds: Sequence[Any]) -> Series:
-        confidence = np.array([one[subset]["confidence"] for one in seeds])
-        right = np.array([one[subset]["right"] for one in seeds])
+        confidence = np.array([one[subset]["confidence"] for one in seeds], float)
+        right = np.array([one[subset]["right"] for one in seeds], float)
         points = []
         for place in range(confidence.shape[1]):
             known = ~np.isnan(right[:, place])

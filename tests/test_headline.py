@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from stored_runs import store_run
-from tapebench import protocol
+from tapebench import protocol, shipped
+from tapebench.report import findings
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -85,3 +86,13 @@ def test_a_readme_without_markers_is_left_alone():
 
 def test_the_readme_has_a_place_for_the_headline():
     assert headline.put((ROOT / "README.md").read_text(), "text").count("\ntext\n") == 1
+
+
+@pytest.mark.skipif(not shipped.pieces(), reason="no results are shipped yet")
+def test_the_readme_shows_the_published_results():
+    contest, track = headline.find(shipped.directory())
+    readme, picture = (ROOT / "README.md").read_text(), findings.success_picture(contest).svg
+    assert headline.put(readme, headline.describe(contest, track)) == readme, (
+        "run: python tools/headline.py"
+    )
+    assert (ROOT / headline.PICTURE).read_bytes() == picture, "run: python tools/headline.py"

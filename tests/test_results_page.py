@@ -74,9 +74,13 @@ def test_without_runs_there_is_no_page(tmp_path):
         results_page.main([str(tmp_path)], tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shipped.pieces(), reason="no results are shipped yet")
-def test_the_page_is_up_to_date():
+def test_the_pages_are_up_to_date():
     text, pictures = results_page.page(shipped.directory())
     assert (ROOT / results_page.PAGE).read_text() == text, "run: python tools/results_page.py"
     for picture in pictures:
         assert (ROOT / results_page.PICTURES / f"{picture.name}.svg").read_bytes() == picture.svg
+    assert (ROOT / results_page.BESIDE).read_text() == results_page.beside_paper(
+        shipped.directory()
+    )

@@ -1,12 +1,13 @@
 """The page of every agent: what it is, its options, how they were chosen, and what it reaches.
 
-    python tools/agent_pages.py --results runs     # take the figures of finished runs along
-    python tools/agent_pages.py                    # write the pages again from what is there
+    python tools/agent_pages.py                    # write the pages again
+    python tools/agent_pages.py --results runs     # and take the figures of these runs along
 
 The text comes from the agent's module, options from its `Config`, the search from `docs/tuning`,
-figures from `docs/agents/results.json`, which holds one row for every run, and the paper's from
-`tapebench/data/paper.json`. Beside a page stand the learning curves of its table. A test fails when
-a page or a picture is not what this writes.
+and the paper's figures from `tapebench/data/paper.json`. Ours come from the published results;
+`docs/agents/results.json` has a row for every run that is shown and not among these. Beside a page
+stand the learning curves of its table. A test fails when a page or a picture is not what this
+writes.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, fields
-from importlib import import_module, resources
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tapebench import agents, stats, store
+from tapebench import agents, shipped, stats, store
+from tapebench.experiments.published import published as tables_of_paper
 from tapebench.experiments.variants import curve_panels
 from tapebench.protocol import get_track
 from tapebench.report.figures import Picture, lines
@@ -44,12 +47,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--results", type=Path, help="a results directory to take figures from")
     options = parser.parse_args()
-    if options.results is not None:
-        # What was asked the same is the same run, whatever it is called: the newer row counts.
-        rows = {asked(row): row for row in [*figures(), *collect(options.results)]}
-        document = sorted(rows.values(), key=lambda row: str(row["run"]))
-        told = ",\n ".join(json.dumps(row) for row in document)
-        store.write_text(FIGURES, f"[\n {told}\n]\n")
+    # What was asked the same is the same run, whatever it is called: the newer row counts.
+    found = collect(options.results) if options.results is not None else ()
+    rows = {asked(row): row for row in [*unpublished(), *found]}
+    for row in published():
+        rows.pop(asked(row), None)
+    document = sorted(rows.values(), key=lambda row: str(row["run"]))
+    told = ",\n ".join(json.dumps(row) for row in document)
+    store.write_text(FIGURES, f"[\n {told}\n]\n")
     for name in agents.NAMES:
         store.write_text(PAGES / f"{name}.md", page(name))
         (PAGES / f"{name}.svg").unlink(missing_ok=True)
@@ -93,9 +98,15 @@ def asked(row: dict[str, Any]) -> str:
     return json.dumps([row[key] for key in ASKED], sort_keys=True)
 
 
-def figures() -> list[dict[str, Any]]:
-    """The rows that are there."""
-    return json.loads(FIGURES.read_text()) if FIGURES.is_file() else []
+def unpublished() -> list[dict[str, Any]]:
+    """The rows of runs that are not among the published results."""
+    return json.loads(FIGURES.read_text())
+
+
+@cache
+def published() -> tuple[dict[str, Any], ...]:
+    """The rows of those that are."""
+    return tuple(collect(shipped.directory())) if shipped.pieces() else ()
 
 
 def page(agent: str) -> str:
@@ -171,8 +182,7 @@ def tuning(agent: str) -> Iterable[str]:
 
 def results(agent: str) -> Iterable[str]:
     """Our figures beside the paper's, their curves, then fixed rules."""
-    shipped = resources.files("tapebench").joinpath("data/paper.json").read_text()
-    paper = json.loads(shipped)["tables"]["main"]["rows"].get(agent)
+    paper = tables_of_paper()["main"].rows.get(agent)
     yield f"`tape train {agent} --seeds 5`, on `fps30` at L = H = 32 unless said otherwise."
     rows = [
         (
@@ -222,7 +232,7 @@ def across(agent: str) -> dict[tuple[str, str, int], list[dict[str, Any]]]:
 def told(agent: str) -> Iterable[tuple[str, dict[str, Any]]]:
     """Every run of an agent, with its options as differences from the defaults of today."""
     now = asdict(agents.configure(agent))
-    for row in figures():
+    for row in [*unpublished(), *published()]:
         if row["agent"] == agent:
             given = row["config"] | (
                 {"total_steps": now["total_steps"]} if "total_steps" in now else {}

@@ -1,11 +1,13 @@
-"""The README's headline: its table and its picture, from a results directory.
+"""The README's headline: its table and its picture.
 
-    python tools/headline.py runs
+    python tools/headline.py            # from the published results
+    python tools/headline.py runs       # from a results directory
 
 Takes the runs of `tape bench --track full` if there are any, else those of `--track lite`, writes
 `docs/headline.svg` and what stands between the markers in the README. The same runs give the same
-bytes. Nothing is trained here, and agents without finished runs are named below the table;
-references are run if they have not been, and kept beside the runs as `tape bench` keeps them.
+bytes, and a test fails when the README does not show the published ones. Nothing is trained here,
+and agents without finished runs are named below the table; references are run if they have not
+been, and kept beside the runs as `tape bench` keeps them.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tapebench import bench, protocol, store
+from tapebench import bench, protocol, shipped, store
 from tapebench.report import findings, results
 from tapebench.report.results import Contest
 from tapebench.report.tables import Table
@@ -36,10 +38,10 @@ SHOWN = ("agent", "ID success", "OOD success", "drop", "seeds")
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> None:
     """Write the picture and the README of the repository at `root`, or say why not."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("results", type=Path, help="a results directory, such as runs")
+    parser.add_argument("results", type=Path, nargs="?", help="by default the published ones")
     place = parser.parse_args(arguments).results
     try:
-        contest, track = find(place)
+        contest, track = find(place or shipped.directory())
         readme = root / "README.md"
         text = put(readme.read_text(), describe(contest, track))
         store.write_bytes(root / PICTURE, findings.success_picture(contest).svg)
@@ -80,8 +82,8 @@ def describe(contest: Contest, track: protocol.Track) -> str:
     if absent:
         made += f" Not finished: {', '.join(absent)}."
     made += (
-        f" `tape bench --track {track.name}` makes the runs, `python tools/headline.py runs` puts "
-        "them here."
+        f" `tape bench --track {track.name}` makes the runs, `python tools/headline.py` puts those "
+        "that are published here."
     )
     seen = "Strict success of every agent on both sides, beside references and the exact ceiling"
     picture = f"![{seen}]({PICTURE.as_posix()})"

@@ -43,6 +43,7 @@ LONG = "long"
 ABOVE, BELOW, OPEN, OPEN_DIFFERENCE = "above", "below", "not told apart from", "open"
 
 EXPERIMENTS = (
+    "fresh-exam",
     "holdout-length",
     "dreamer-credibility",
     "automata-control",

@@ -78,8 +78,6 @@ class Config(dqn.Config):
     """λ, the weight of the divergence from the prior."""
     n_step: int = 1
     """Steps whose rewards a target adds up before it relies on the target network."""
-    final_rate: float = 1.0
-    """Share of the learning rate that is left after `total_steps`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -49,6 +49,7 @@ EXPERIMENTS = (
     "automata-control",
     "budget",
     "trials",
+    "law-in-memory",
     "train-on-test",
     "fixed-rules",
     "small-scale",

@@ -35,6 +35,9 @@ class Policy:
     sees_rule: bool = True
     belief: Callable[[Any], Any] | None = None
     """Optional: the posterior over rules `[B, 256]` that a memory holds, to be measured."""
+    recall: Callable[[Any], Any] | None = None
+    """Optional: numbers `[B, F]` in which a memory holds what it has seen, to be measured. Like
+    `act` it must stay the same function."""
     note: Callable[[Any, Any], Any] | None = None
     """Optional: the memory that `act` just gave, had it chosen these cells `[B]`. With it a policy
     can be told of flips that are not its own; like `act` it must stay the same function."""

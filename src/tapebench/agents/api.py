@@ -117,13 +117,14 @@ def snapshot(
     begin: Callable[[Any, int], Any],
     act: Callable[[Any, Array, Array], tuple[Any, Array]],
     note: Callable[[Any, Array], Any] | None = None,
+    recall: Callable[[Any], Array] | None = None,
 ) -> Policy:
     """A blind policy with its own copy of what was learnt, since the next `train` works in place.
 
-    `begin(learnt, num)` is the memory of so many episodes; `note` is as in `Policy`.
+    `begin(learnt, num)` is the memory of so many episodes; `note` and `recall` are as in `Policy`.
     """
     kept = jax.tree.map(jax.numpy.copy, learnt)
-    return blind(Policy(name, lambda rule, num: begin(kept, num), act, note=note))
+    return blind(Policy(name, lambda rule, num: begin(kept, num), act, note=note, recall=recall))
 
 
 def descend(

@@ -303,6 +303,8 @@ class Algorithm:
     """The `act` of its policy."""
     note: Callable[[Any, Array], Any] | None = None
     """The `note` of its policy, where it remembers its actions."""
+    recall: Callable[[Any], Array] | None = None
+    """The `recall` of its policy, where it remembers anything."""
 
 
 @jax.tree_util.register_dataclass
@@ -325,7 +327,12 @@ def build(config: Config, env: envs.TapeEnv, params: envs.EnvParams, algorithm: 
 
     def policy(state: State) -> Policy:
         return snapshot(
-            algorithm.name, state.learner, algorithm.begin, algorithm.act, algorithm.note
+            algorithm.name,
+            state.learner,
+            algorithm.begin,
+            algorithm.act,
+            algorithm.note,
+            algorithm.recall,
         )
 
     return Agent(

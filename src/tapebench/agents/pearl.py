@@ -261,12 +261,16 @@ def _algorithm(config: Config, env: envs.TapeEnv, size: int) -> dqn.Algorithm:
 
     def act(memory: Memory, obs: Array, key: Array) -> tuple[Memory, Array]:
         memory = remember(memory, obs, length)
-        everything = jnp.ones(memory.factors.precision.shape[:2], bool)
-        latent = posterior(memory.factors, everything).mean
-        action = memory.model.network(obs, latent).argmax(axis=-1)
+        action = memory.model.network(obs, recall(memory)).argmax(axis=-1)
         return note(memory._replace(obs=obs), action), action
 
-    return dqn.Algorithm("pearl", init, values, update, begin, act, note)
+    return dqn.Algorithm("pearl", init, values, update, begin, act, note, recall)
+
+
+def recall(memory: Memory) -> Array:
+    """The mean of z `[B, Z]`, given all that is remembered."""
+    everything = jnp.ones(memory.factors.precision.shape[:2], bool)
+    return posterior(memory.factors, everything).mean
 
 
 def note(memory: Memory, action: Array) -> Memory:

@@ -332,6 +332,8 @@ class Algorithm:
     """The `act` of its policy, made by `greedy`."""
     is_recurrent: bool
     """Whether play has to be learnt from in pieces of `rollout` steps; else step by step."""
+    recall: Callable[[Any], Array] | None = None
+    """The `recall` of its policy, where it remembers anything."""
 
 
 def greedy(see: See, note: Note) -> Callable[[Any, Array, Array], tuple[Any, Array]]:
@@ -376,7 +378,12 @@ def build(config: Config, env: Env, params: envs.EnvParams, algorithm: Algorithm
 
     def policy(state: State) -> Policy:
         return snapshot(
-            algorithm.name, state.learner.model, begin, algorithm.act, noted(algorithm.note)
+            algorithm.name,
+            state.learner.model,
+            begin,
+            algorithm.act,
+            noted(algorithm.note),
+            algorithm.recall,
         )
 
     return Agent(

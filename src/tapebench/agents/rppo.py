@@ -175,6 +175,11 @@ def make(config: Config, env: ppo.Env, params: envs.EnvParams) -> Agent:
     return ppo.build(config, env, params, algorithm)
 
 
+def recall(memory: tuple[Model, Memory]) -> Array:
+    """The `recall` of the policy: h, `[B, Z]`."""
+    return memory[1].hidden
+
+
 @cache
 def _algorithm(config: Config, env: ppo.Env, size: int) -> ppo.Algorithm:
     def init(key: Array) -> Model:
@@ -224,4 +229,5 @@ def _algorithm(config: Config, env: ppo.Env, size: int) -> ppo.Algorithm:
         unroll=unroll,
         act=ppo.greedy(partial(see, reset=config.reset_memory), note),
         is_recurrent=True,
+        recall=recall,
     )

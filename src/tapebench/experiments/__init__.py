@@ -179,7 +179,7 @@ def untrained(scale: Scale) -> dict[str, list[RunSpec]]:
     return {}
 
 
-MODULES = ("paper", "references", "ablations", "worlds", "beside")
+MODULES = ("paper", "references", "ablations", "knowledge", "worlds", "beside")
 """Where experiments are defined, in the order in which they are listed."""
 
 

@@ -165,11 +165,7 @@ def trained_on(results: Results, setting: str) -> list[float]:
 
 def informed_settings(scale: Scale) -> dict[str, list[RunSpec]]:
     """The agents that find the rule out from what they have seen of the episode."""
-    chosen = {"pearl": TUNED_CONV, "rppo": CELLS}
-    return {
-        agent: Variant(agent, options).runs(scale, "informativeness", 3)
-        for agent, options in chosen.items()
-    }
+    return of_networks(scale, 3, "pearl, conv", "rppo, cells")
 
 
 def led(guide: Policy, steps: int, task: Task) -> Callable[[Policy], Policy]:

@@ -112,7 +112,7 @@ def _squared(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def told_by_evidence(results: Results) -> Told:
-    """What the exact filter tells, which knows that there are 256 rules: all that can be known."""
+    """What the exact filter tells, to which all 256 rules are as likely at first."""
     exam = results.exam
 
     def compute() -> Told:
@@ -192,8 +192,8 @@ def show_law(results: Results) -> Exhibit:
             Table(
                 name="law-in-memory",
                 title=title,
-                caption=f"{about} 95% t-intervals over seeds. The exact filter knows the 256 "
-                "rules; nothing tells more than it.",
+                caption=f"{about} 95% t-intervals over seeds. The exact filter takes all 256 rules "
+                "to be as likely at first; a probe may gain a little by knowing the training rules.",
                 columns=(
                     Column("side"),
                     Column("agent"),

@@ -193,7 +193,7 @@ def show_law(results: Results) -> Exhibit:
                 name="law-in-memory",
                 title=title,
                 caption=f"{about} 95% t-intervals over seeds. The exact filter takes all 256 rules "
-                "to be as likely at first; a probe may gain a little by knowing the training rules.",
+                "to be as likely at first; a probe may gain by knowing the training rules.",
                 columns=(
                     Column("side"),
                     Column("agent"),

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -67,6 +68,28 @@ def test_sentences_follow_from_the_intervals(runs, tmp_path, monkeypatch):
 def test_a_word_is_used_only_where_the_interval_leaves_no_doubt(low, high, seeds, word):
     words = {"above": results_page.ABOVE, "below": results_page.BELOW, "open": results_page.OPEN}
     assert results_page.against(Interval((low + high) / 2, low, high), 0.0, seeds) == words[word]
+
+
+@pytest.mark.parametrize(
+    ("intervals", "verdict"),
+    [
+        ([(0.1, 0.2), (0.3, 0.4)], results_page.HOLDS),
+        ([(0.1, 0.2), (-0.3, 0.4)], results_page.MIXED),
+        ([(0.1, 0.2), (-0.4, -0.3)], results_page.FAILS),
+        ([(-0.1, 0.2), (-0.3, 0.4)], results_page.OPEN_DIFFERENCE),
+    ],
+)
+def test_a_claim_about_all_agents_needs_all_of_them(intervals, verdict):
+    found = {str(at): Interval(0.0, *ends) for at, ends in enumerate(intervals)}
+    entries = [SimpleNamespace(agent=agent, seeds=range(5)) for agent in found]
+    assert results_page.told_of_all(entries, found, "a drop")[1] == verdict
+
+
+def test_the_order_of_two_agents_counts_where_both_tables_tell_them_apart():
+    low, high, between = Interval(0.1, 0.0, 0.2), Interval(0.6, 0.5, 0.7), Interval(0.3, 0.1, 0.6)
+    assert results_page.apart(high, low) == 1
+    assert results_page.apart(low, high) == -1
+    assert results_page.apart(between, high) == results_page.apart(between, low) == 0
 
 
 def test_without_runs_there_is_no_page(tmp_path):

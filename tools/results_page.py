@@ -13,18 +13,20 @@ a page is not what this writes.
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from tapebench import bench, experiments, protocol, shipped, stats, store
+from tapebench import bench, experiments, protocol, score, shipped, stats, store
 from tapebench.experiments import Exhibit, Scale
+from tapebench.experiments.published import published, statements
 from tapebench.report import findings, results
 from tapebench.report.figures import Picture
 from tapebench.report.results import Contest, Entry
@@ -127,6 +129,9 @@ def page(place: Path) -> tuple[str, list[Picture]]:
         parts += show(drawn)
     if len(found) == len(SPLITS):
         parts += ["## Does the drop survive matching?", bullets(survival(found))]
+    held = claims_table(found[SPLITS[0]]) if SPLITS[0] in found else None
+    if held:
+        parts += [f"## {held.title}", held.grid(), held.caption]
     longer = contest_of(place, LONG)
     if longer:
         drawn = [findings.curve_picture(longer)]
@@ -370,6 +375,123 @@ def cost(found: Iterable[Contest]) -> Iterable[str]:
         f"({facts.get('machines', 'machine unknown')}); experiments are not counted."
     )
     yield table.grid()
+
+
+# What the paper claims
+
+HOLDS, FAILS, MIXED = "holds", "does not hold", "in part"
+
+
+def claims_table(contest: Contest) -> Table | None:
+    """What the paper says of its agents in general, and whether ours agree; None of too few."""
+    printed = published()["main"].rows
+    entries = [entry for entry in contest.entries if entry.agent in printed]
+    entries = [entry for entry in entries if len(entry.seeds) > 1]
+    if len(entries) < 2:
+        return None
+    claims = (fall, size_of_fall, law_alone, below_planner, order_of_agents, inference_helps)
+    rows = [Row(row) for claim in claims if (row := claim(contest, entries))]
+    return Table(
+        f"{contest.slug}-claims",
+        "What the paper claims",
+        f"On `{contest.exam.split}`, of the paper's agents that are finished here: "
+        f"{', '.join(sorted(entry.agent for entry in entries))}. A claim about all of them holds "
+        "if every 95% interval says so, and does not if one says the contrary.",
+        tuple(map(Column, ("the paper says", "where", "here", "verdict"))),
+        tuple(rows),
+    )
+
+
+def fall(contest: Contest, entries: Sequence[Entry]) -> tuple[str, ...]:
+    """That success falls for all of them."""
+    says, where = "a consistent ID-to-OOD drop across families", "abstract"
+    return (says, where, *told_of_all(entries, drops_of(contest, 1), "a drop"))
+
+
+def law_alone(contest: Contest, entries: Sequence[Entry]) -> tuple[str, ...]:
+    """That it is the law which they fail at, and not that these rules are harder."""
+    says = "the degradation can be attributed primarily to latent-law shift"
+    rest = drops_of(contest, 3)
+    return (
+        says,
+        "sec:discussion",
+        *told_of_all(entries, rest, "a rest beside alike rules"),
+    )
+
+
+def size_of_fall(contest: Contest, entries: Sequence[Entry]) -> tuple[str, ...]:
+    """By how much."""
+    low, high = statements()["drop over methods and horizons"]["value"]
+    found = [drops_of(contest, 1)[entry.agent] for entry in entries]
+    inside = [one.low <= high and one.high >= low for one in found]
+    here = f"{min(one.mean for one in found):+.3f} to {max(one.mean for one in found):+.3f}"
+    verdict = HOLDS if all(inside) else MIXED if any(inside) else FAILS
+    return f"the drop is {low} to {high}", "sec:discussion", here, verdict
+
+
+def below_planner(contest: Contest, entries: Sequence[Entry]) -> tuple[str, ...]:
+    """That most stay below the planner."""
+    here, most = [], []
+    for side in contest.subsets():
+        level = level_of(contest, score.PLANNER, side)
+        where = [
+            against(findings.success(contest, entry, side), level, len(entry.seeds))
+            for entry in entries
+        ]
+        here.append(f"{side.upper()}: {where.count(BELOW)} of {len(where)} below {level:.3f}")
+        most.append(where.count(BELOW) > len(where) / 2)
+    verdict = HOLDS if all(most) else MIXED if any(most) else FAILS
+    says = "most families stay below the true-dynamics planner"
+    return says, "sec:discussion", "; ".join(here), verdict
+
+
+def order_of_agents(contest: Contest, entries: Sequence[Entry]) -> tuple[str, ...] | None:
+    """That one agent is better than another, of all pairs that both tables tell apart."""
+    printed, agree, differ = published()["main"].rows, 0, 0
+    for side in contest.subsets():
+        ours = {entry.agent: findings.success(contest, entry, side) for entry in entries}
+        theirs = {agent: Interval(*printed[agent][f"{side}.success"]) for agent in ours}
+        for a, b in itertools.combinations(ours, 2):
+            order = apart(ours[a], ours[b]) * apart(theirs[a], theirs[b])
+            agree, differ = agree + (order > 0), differ + (order < 0)
+    if not agree + differ:
+        return None
+    verdict = HOLDS if not differ else FAILS if not agree else MIXED
+    here = f"{agree} of {agree + differ} pairs that both tell apart are in the same order"
+    return "the order of the agents, by success", "tab:extended_main", here, verdict
+
+
+def inference_helps(contest: Contest, entries: Sequence[Entry]) -> tuple[str, ...] | None:
+    """That a context of the episode makes up for some of it."""
+    rows = [row.cells for row in contrast_table(contest).rows if row.cells[1] == "pearl − dqn"]
+    if not rows:
+        return None
+    here = "; ".join(f"{side} {signed(cast(Interval, found))}" for _, _, side, found, _, _ in rows)
+    words = {str(row[-1]) for row in rows}
+    verdict = HOLDS if words == {"better"} else FAILS if "worse" in words else OPEN_DIFFERENCE
+    says = "task inference recovers some of the performance"
+    return says, "sec:discussion", f"PEARL − DQN: {here}", verdict
+
+
+def drops_of(contest: Contest, column: int) -> dict[str, Interval]:
+    """A column of the table of drops by agent."""
+    rows = findings.drop_table(contest).rows
+    return {str(row.cells[0]): cast(Interval, row.cells[column]) for row in rows}
+
+
+def told_of_all(entries: Sequence[Entry], found: dict[str, Interval], what: str) -> tuple[str, str]:
+    """Of how many something is above zero, and whether that is so of all."""
+    where = [against(found[entry.agent], 0.0, len(entry.seeds)) for entry in entries]
+    here = f"{what}: {where.count(ABOVE)} of {len(where)}"
+    here += f", the contrary: {where.count(BELOW)}" if BELOW in where else ""
+    if BELOW in where:
+        return here, FAILS
+    return here, HOLDS if {*where} == {ABOVE} else MIXED if ABOVE in where else OPEN_DIFFERENCE
+
+
+def apart(a: Interval, b: Interval) -> int:
+    """1 if a lies above b, -1 if below, 0 if their intervals overlap."""
+    return int(a.low > b.high) - int(a.high < b.low)
 
 
 # Words and numbers

@@ -317,9 +317,19 @@ def show_trials(results: Results) -> Exhibit:
 # Does memory pay once there is time to learn to use it?
 
 
+SLOW = {"learning_rate": 0.0005, "final_rate": 0.0}
+"""A quarter of the rate of PPO, falling to nothing: its own was searched with a small budget."""
+
+
 def budget_settings(scale: Scale) -> dict[str, list[RunSpec]]:
     """PPO without and with memory, both with plain networks and with such that know the ring."""
-    return of_networks(scale, 3, "ppo, mlp", "ppo, conv", "rppo, gru", "rppo, cells")
+    found = of_networks(scale, 3, "ppo, mlp", "ppo, conv", "rppo, gru", "rppo, cells")
+    for name, one in {
+        "ppo, mlp, slow": Variant("ppo", SLOW),
+        "rppo, cells, slow": Variant("rppo", CELLS | SLOW),
+    }.items():
+        found[name] = one.runs(scale, f"budget {name}", 3)
+    return found
 
 
 def show_budget(results: Results) -> Exhibit:

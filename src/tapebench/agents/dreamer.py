@@ -109,9 +109,9 @@ class Config:
     """β_dyn: how much the prior learns from the posterior."""
     representation_weight: float = 0.1
     """β_rep: how much the posterior keeps to the prior."""
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     """Of Adam, for the model."""
-    actor_rate: float = 2e-3
+    actor_rate: float = 5e-4
     """Of Adam, for policy and value."""
     gradient_norm: float = 10.0
     """Longer gradients are cut to this length."""
@@ -123,13 +123,13 @@ class Config:
     """Environment steps for each update."""
     starts: int = 64
     """States of a batch from which imagination goes on."""
-    imagination: int = 10
+    imagination: int = 5
     """Steps that it goes on."""
-    discount: float = 0.9
+    discount: float = 0.98
     """Per-step discount γ. The horizon is a true end, since the observation carries t/H."""
-    trace: float = 0.8
+    trace: float = 0.95
     """λ of the returns: 0 looks one step ahead, 1 as far as imagination goes."""
-    entropy_weight: float = 0.003
+    entropy_weight: float = 0.001
     """η, the weight of the entropy of the policy."""
     slow_rate: float = 0.1
     """Share of the way that V⁻ goes towards V in an update."""

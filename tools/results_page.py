@@ -191,7 +191,7 @@ def shown(place: Path) -> Iterable[tuple[str, str, Exhibit]]:
             ),
             key=lambda found: len(found.missing),
         )
-        if len(found.missing) > len(found.settings) // 2:
+        if len(found.finished) < max(2, len(found.missing)):
             continue
         try:
             exhibit = experiment.show(found)

@@ -66,7 +66,7 @@ EXPERIMENTS = (
 """Experiments that are shown where there are runs of them."""
 
 SCALES = ("long", "full", "lite")
-"""Tracks that experiments are shown of, the better first."""
+"""Tracks that experiments may be shown of, the better first."""
 
 CONTRASTS = (
     ("pearl", "dqn", "a context of the episode"),
@@ -181,27 +181,33 @@ def read(place: Path) -> tuple[Contest, ...]:
 
 
 def shown(place: Path) -> Iterable[tuple[str, str, Exhibit]]:
-    """What experiments show, with a title and what is missing: of the track with least of that."""
+    """What experiments show, with a title and what is missing: of the best track that says much."""
     for name in EXPERIMENTS:
         experiment = experiments.every()[name]
-        found = min(
-            (
-                experiments.results(experiment, Scale(protocol.get_track(track)), place)
-                for track in SCALES
-            ),
-            key=lambda found: len(found.missing),
-        )
-        if len(found.finished) < max(2, len(found.missing)):
-            continue
-        try:
-            exhibit = experiment.show(found)
-        except ValueError as error:  # what it measures of runs was not published, nor these
-            print(f"{name} is left out: {error}", file=sys.stderr)
-            continue
-        track = found.scale.track.name
-        command = f"`tape reproduce {name} --track {track}`."
-        absent = f" Not finished: {'; '.join(found.missing)}." if found.missing else ""
-        yield f"{experiment.about}", command + absent, exhibit
+        for track in map(protocol.get_track, SCALES):
+            found = experiments.results(experiment, Scale(track), place)
+            if not says_much(found):
+                continue
+            command = f"`tape reproduce {name} --track {track.name}`."
+            absent = f" Not finished: {'; '.join(found.missing)}." if found.missing else ""
+            try:
+                yield experiment.about, command + absent, experiment.show(found)
+            except ValueError as error:  # what it measures was not published, nor all policies
+                print(f"{name} is left out: {error}", file=sys.stderr)
+            break
+
+
+def says_much(found: experiments.Results) -> bool:
+    """Whether half of the settings are there, and not only those that it shares with `main`."""
+    own = {
+        setting
+        for setting, group in found.settings.items()
+        if group[0].experiment != found.scale.track.name
+    }
+    is_about_main = not own and bool(found.finished)
+    return len(found.finished) >= max(2, len(found.missing)) and (
+        is_about_main or bool(own & found.finished.keys())
+    )
 
 
 def beside_paper(place: Path) -> str:

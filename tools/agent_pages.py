@@ -39,6 +39,9 @@ FIGURES = PAGES / "results.json"
 SEARCHES = (None, "sizes", "returns")
 """In the order in which they are made."""
 
+STEPS = 200_000
+"""Of a search, unless said otherwise."""
+
 ASKED = ("agent", "config", "seed", "split", "train_on", "length", "horizon", "steps")
 
 
@@ -158,10 +161,11 @@ def tuning(agent: str) -> Iterable[str]:
     ours = [found for found in every if found["agent"] == agent]
     for found in sorted(ours, key=lambda found: (found["network"], SEARCHES.index(found["then"]))):
         network = found["network"]
-        flag = f" --then {found['then']}" if found["then"] else ""
-        first = "the best so far" if flag else "the default when the search began"
+        flags = f" --then {found['then']}" if found["then"] else ""
+        flags += f" --steps {found['steps']}" if found["steps"] != STEPS else ""
+        first = "the best so far" if found["then"] else "the default when the search began"
         yield (
-            f"Network `{network}`: `python tools/tune.py {agent} --network {network}{flag}`, "
+            f"Network `{network}`: `python tools/tune.py {agent} --network {network}{flags}`, "
             f"{found['steps']:,} steps, {found['seeds']} seeds, trained on one side of the split "
             "`tuning` and judged by success on the other. No rule that is held out in `fps30` or "
             f"`matched30` takes part. The first row is {first}."

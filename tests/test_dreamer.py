@@ -9,7 +9,7 @@ import probes
 from learners import PROBE, SMALL, observations, play, small_agent, trained, turn
 from tapebench import agents, seeding
 from tapebench import env as envs
-from tapebench.agents import dreamer, nn, ppo, replay
+from tapebench.agents import dreamer, nn, ppo, replay, rssm
 from tapebench.rollout import rollout
 from tapebench.task import make_task
 
@@ -38,7 +38,7 @@ def episodes(steps=14, num=5, horizon=6):
 
 def test_a_share_of_the_uniform_distribution_is_in_every_categorical_one():
     logits = jnp.array([[0.0, 50.0, 0.0, 0.0], [1.0, 2.0, 3.0, 4.0]])
-    found = np.exp(dreamer.mix(logits, 0.1))
+    found = np.exp(rssm.mix(logits, 0.1))
     plain = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
     np.testing.assert_allclose(found, 0.9 * plain + 0.1 / 4, rtol=1e-5)
     np.testing.assert_allclose(found[0], [0.025, 0.925, 0.025, 0.025], rtol=1e-5)
@@ -47,7 +47,7 @@ def test_a_share_of_the_uniform_distribution_is_in_every_categorical_one():
 def test_classes_are_drawn_as_often_as_they_are_likely():
     probs = np.array([0.5, 0.0, 0.2, 0.3])
     number = np.random.default_rng(0).random((20_000, 1), np.float32)
-    drawn = dreamer.pick(number, jnp.log(jnp.broadcast_to(probs, (20_000, 1, 4))))
+    drawn = rssm.pick(number, jnp.log(jnp.broadcast_to(probs, (20_000, 1, 4))))
     np.testing.assert_allclose(np.sort(drawn)[..., 0, :], [[0, 0, 0, 1]] * 20_000, atol=1e-6)
     np.testing.assert_allclose(drawn.mean(axis=(0, 1)), probs, atol=0.015)
 
@@ -58,10 +58,10 @@ def test_the_gradient_of_a_draw_is_that_of_its_probabilities():
     number = rng.random((6, 3), np.float32)
 
     def through(logits):
-        return (weight * dreamer.pick(number, dreamer.mix(logits, 0.01))).sum()
+        return (weight * rssm.pick(number, rssm.mix(logits, 0.01))).sum()
 
     def plain(logits):
-        return (weight * jnp.exp(dreamer.mix(logits, 0.01))).sum()
+        return (weight * jnp.exp(rssm.mix(logits, 0.01))).sum()
 
     np.testing.assert_allclose(jax.grad(through)(logits), jax.grad(plain)(logits), atol=1e-6)
 
@@ -69,7 +69,7 @@ def test_the_gradient_of_a_draw_is_that_of_its_probabilities():
 def test_the_divergence_is_summed_over_all_variables():
     rng = np.random.default_rng(2)
     p, q = rng.dirichlet(np.ones(4), size=(2, 5, 3, 2))
-    found = dreamer.divergence(jnp.log(p), jnp.log(q))
+    found = rssm.divergence(jnp.log(p), jnp.log(q))
     wanted = np.zeros(5)
     for b in range(5):
         for place in range(3):
@@ -82,8 +82,8 @@ def test_the_divergence_is_summed_over_all_variables():
 
 def test_symexp_undoes_symlog():
     x = np.array([-30.0, -1.0, -1 / 32, 0.0, 0.5, 100.0], np.float32)
-    np.testing.assert_allclose(dreamer.symexp(dreamer.symlog(x)), x, rtol=1e-4)
-    np.testing.assert_allclose(dreamer.symlog(x)[1], -np.log(2), rtol=1e-6)
+    np.testing.assert_allclose(rssm.symexp(rssm.symlog(x)), x, rtol=1e-4)
+    np.testing.assert_allclose(rssm.symlog(x)[1], -np.log(2), rtol=1e-6)
 
 
 # The model.
@@ -131,7 +131,7 @@ def test_the_policy_remembers_what_the_model_makes_of_the_episode(network):
 def test_the_cells_turn_with_the_tape():
     _, model = untrained("conv")
     world, batch = model.world, episodes()
-    predict = jax.jit(lambda *x: dreamer.predict(world, jax.random.key(0), *x, 3, samples=200))
+    predict = jax.jit(lambda *x: rssm.predict(world, jax.random.key(0), *x, 3, samples=200))
     see = jax.jit(lambda *x: world.filter(*x, None))
     turned_obs, turned_action = turn(np.asarray(batch.obs), 3), (batch.action + 3) % 8
     found = see(batch.obs, batch.action, batch.is_first)
@@ -177,7 +177,7 @@ def test_the_loss_is_that_of_a_plain_computation():
     t = np.rint(6 * np.asarray(batch.obs[..., 8]))
     ended, chance = np.asarray(batch.ended), 1 / (1 + np.exp(-success))
     ends = np.where(t == 5, 0.0, -np.log(np.where(ended, chance, 1 - chance)))
-    kl = np.asarray(dreamer.divergence(found.posterior, world.expect(hidden)))
+    kl = np.asarray(rssm.divergence(found.posterior, world.expect(hidden)))
     assert kl.min() < 1.0 < kl.max()
     wanted = surprise.sum(axis=-1) + error + ends + 1.1 * np.maximum(kl, 1.0)
     np.testing.assert_allclose(total, wanted.mean(), rtol=1e-4)
@@ -217,7 +217,7 @@ def test_either_weight_of_the_divergence_moves_its_own_side():
 def test_time_is_up_at_the_horizon_and_not_before(horizon):
     time, tick = jnp.zeros(()), jnp.float32(1 / horizon)
     for t in range(horizon):
-        assert bool(dreamer.is_up(time, tick)) == (t == horizon - 1)
+        assert bool(rssm.is_up(time, tick)) == (t == horizon - 1)
         time = time + tick
 
 
@@ -238,7 +238,7 @@ def test_imagination_goes_on_until_time_is_up(network):
     ahead = model.world.advance(before, dream.action)
     np.testing.assert_allclose(ahead, dream.latent.hidden[1:], atol=1e-5)
     reward, success = model.world.outcome(ahead)
-    np.testing.assert_allclose(dream.reward, dreamer.symexp(reward), atol=1e-5)
+    np.testing.assert_allclose(dream.reward, rssm.symexp(reward), atol=1e-5)
     chance = np.where(t[:-1] >= 5, 0.0, jax.nn.sigmoid(-success))
     np.testing.assert_allclose(dream.goes_on, chance, atol=1e-5)
 
@@ -282,7 +282,7 @@ def test_the_losses_of_behaviour_are_those_of_a_plain_computation():
 def test_predictions_see_the_past_and_the_actions_and_nothing_else(network):
     _, model = untrained(network)
     batch = episodes()
-    run = jax.jit(lambda *x: dreamer.predict(model.world, jax.random.key(0), *x, 4))
+    run = jax.jit(lambda *x: rssm.predict(model.world, jax.random.key(0), *x, 4))
     found = run(batch.obs, batch.action)
     assert found.cells.shape == (4, 14, 5, 8)
     assert ((found.cells > 0) & (found.cells < 1)).all()
@@ -298,7 +298,7 @@ def test_predictions_see_the_past_and_the_actions_and_nothing_else(network):
 def test_a_prediction_is_real_within_the_episode():
     _, model = untrained("mlp")
     batch = episodes()
-    found = dreamer.predict(model.world, jax.random.key(0), batch.obs, batch.action, 4)
+    found = rssm.predict(model.world, jax.random.key(0), batch.obs, batch.action, 4)
     is_first = np.asarray(batch.is_first)
     for depth in range(1, 5):
         for t in range(14):
@@ -325,7 +325,7 @@ def test_dreamer_learns_the_value_and_the_action_of_a_single_state():
     assert metrics["reward"] > 0.9
     world = state.learner.model.world
     found = [world.outcome(world.advance(latent, jnp.array([a])))[0][0] for a in range(3)]
-    np.testing.assert_allclose(dreamer.symexp(jnp.stack(found)), [1.0, 0.0, -0.5], atol=0.15)
+    np.testing.assert_allclose(rssm.symexp(jnp.stack(found)), [1.0, 0.0, -0.5], atol=0.15)
 
 
 @pytest.mark.slow
@@ -389,9 +389,9 @@ def test_the_model_of_a_fixed_rule_becomes_nearly_perfect(rule):
     tape = np.asarray(batch.obs[..., :8])
     read = np.asarray(world.cells(*found.latent[:2])) > 0
     assert (read == tape).mean() > 0.99
-    reward = np.asarray(dreamer.symexp(world.outcome(found.ahead)[0]))
+    reward = np.asarray(rssm.symexp(world.outcome(found.ahead)[0]))
     assert abs(reward - batch.reward).mean() < 0.03
-    ahead = dreamer.predict(world, jax.random.key(2), batch.obs, batch.action, 4)
+    ahead = rssm.predict(world, jax.random.key(2), batch.obs, batch.action, 4)
     for depth, floor in ((1, 0.97), (4, 0.9)):
         there = np.roll(tape, -depth, axis=0)
         right = (np.asarray(ahead.cells[depth - 1]) > 0.5) == there

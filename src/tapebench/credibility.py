@@ -24,7 +24,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from tapebench import dynamics, seeding, store, training
-from tapebench.agents import api, automata, dreamer
+from tapebench.agents import api, automata, rssm
 from tapebench.exam import Exam
 from tapebench.policy import Policy, blind
 from tapebench.references import belief
@@ -122,7 +122,7 @@ def load_model(path: Path) -> Model:
     return partial(forecast_automata, likeness, prior, saturation)
 
 
-def forecast_dreamer(world: dreamer.World, record: Record, depth: int) -> Forecast:
+def forecast_dreamer(world: rssm.World, record: Record, depth: int) -> Forecast:
     """What `dreamer` foresees: means over draws of its latent variables."""
     key = seeding.key(0, "credibility")
     rows = max(1, 2**15 // len(record.obs))  # what bounds memory
@@ -134,8 +134,8 @@ def forecast_dreamer(world: dreamer.World, record: Record, depth: int) -> Foreca
 
 
 @partial(jax.jit, static_argnums=4)
-def _foresee(world: dreamer.World, key: Any, obs: Any, action: Any, depth: int) -> Any:
-    return dreamer.predict(world, key, obs, action, depth).cells
+def _foresee(world: rssm.World, key: Any, obs: Any, action: Any, depth: int) -> Any:
+    return rssm.predict(world, key, obs, action, depth).cells
 
 
 def forecast_automata(

@@ -233,3 +233,8 @@ def layers(key: Array, *sizes: tuple[int, int]) -> tuple[eqx.nn.Linear, ...]:
         jax.tree.map(lambda leaf, scale=scale: scale * leaf, layer)
         for layer, scale in zip(made, scales, strict=True)
     )
+
+
+def fade(head: eqx.nn.Linear) -> eqx.nn.Linear:
+    """A last layer that says next to nothing at first, so that no action is preferred."""
+    return jax.tree.map(lambda leaf: 0.01 * leaf, head)

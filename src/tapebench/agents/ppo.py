@@ -265,13 +265,9 @@ def make_model(
         kernel=config.kernel,
         latent_size=latent_size,
     )
-    network = eqx.tree_at(lambda net: net.head, network, replace_fn=_fade)
+    network = eqx.tree_at(lambda net: net.head, network, replace_fn=nn.fade)
     (value,) = nn.layers(value_key, (int(network.head.in_features), 1))
     return ActorCritic(network, value)
-
-
-def _fade(head: eqx.nn.Linear) -> eqx.nn.Linear:
-    return jax.tree.map(lambda leaf: 0.01 * leaf, head)
 
 
 def make(config: Config, env: Env, params: envs.EnvParams, *, name: str = "ppo") -> Agent:

@@ -13,6 +13,7 @@ from tapebench.stats import Interval
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
 
+import claims  # noqa: E402
 import results_page  # noqa: E402
 
 FULL = protocol.get_track("full")
@@ -33,12 +34,16 @@ def runs(tmp_path_factory):
 @pytest.mark.slow
 def test_sentences_follow_from_the_intervals(runs, tmp_path, monkeypatch):
     contrasts = (("any-one", "any-cell", "eyes"), ("first-one", "dqn", "nothing"))
-    monkeypatch.setattr(results_page, "CONTRASTS", contrasts)
+    monkeypatch.setattr(claims, "CONTRASTS", contrasts)
     text, pictures = results_page.page(runs)
     told = " ".join(text.split())
     assert "`random` has 0.056: above it `first-one` and `any-one`; not told apart from it" in told
     assert "20 start tapes each, 3 seeds (any-one 2, first-one 2). Not finished: dqn," in told
     assert "What is possible drops by +0.131" in told
+    assert "**The drop on `fps30`.** From seen to held-out rules success" in told
+    assert "**Beside `random`** (0.056 / 0.073), on both sides alike: " in told
+    assert "**What additions buy.** Better: eyes (any-one − any-cell)." in told
+    assert "**What memory buys.**" not in told
     rows = [line for line in text.splitlines() if line.startswith("| eyes |")]
     assert [row.split(" | ")[-1] for row in rows] == ["better |"] * 4
     assert "| nothing |" not in text
@@ -66,30 +71,35 @@ def test_sentences_follow_from_the_intervals(runs, tmp_path, monkeypatch):
     ],
 )
 def test_a_word_is_used_only_where_the_interval_leaves_no_doubt(low, high, seeds, word):
-    words = {"above": results_page.ABOVE, "below": results_page.BELOW, "open": results_page.OPEN}
-    assert results_page.against(Interval((low + high) / 2, low, high), 0.0, seeds) == words[word]
+    words = {"above": claims.ABOVE, "below": claims.BELOW, "open": claims.OPEN}
+    assert claims.against(Interval((low + high) / 2, low, high), 0.0, seeds) == words[word]
 
 
 @pytest.mark.parametrize(
     ("intervals", "verdict"),
     [
-        ([(0.1, 0.2), (0.3, 0.4)], results_page.HOLDS),
-        ([(0.1, 0.2), (-0.3, 0.4)], results_page.MIXED),
-        ([(0.1, 0.2), (-0.4, -0.3)], results_page.FAILS),
-        ([(-0.1, 0.2), (-0.3, 0.4)], results_page.OPEN_DIFFERENCE),
+        ([(0.1, 0.2), (0.3, 0.4)], claims.HOLDS),
+        ([(0.1, 0.2), (-0.3, 0.4)], claims.MIXED),
+        ([(0.1, 0.2), (-0.4, -0.3)], claims.FAILS),
+        ([(-0.1, 0.2), (-0.3, 0.4)], claims.OPEN_DIFFERENCE),
     ],
 )
 def test_a_claim_about_all_agents_needs_all_of_them(intervals, verdict):
     found = {str(at): Interval(0.0, *ends) for at, ends in enumerate(intervals)}
     entries = [SimpleNamespace(agent=agent, seeds=range(5)) for agent in found]
-    assert results_page.told_of_all(entries, found, "a drop")[1] == verdict
+    assert claims.told_of_all(entries, found, "a drop")[1] == verdict
 
 
 def test_the_order_of_two_agents_counts_where_both_tables_tell_them_apart():
     low, high, between = Interval(0.1, 0.0, 0.2), Interval(0.6, 0.5, 0.7), Interval(0.3, 0.1, 0.6)
-    assert results_page.apart(high, low) == 1
-    assert results_page.apart(low, high) == -1
-    assert results_page.apart(between, high) == results_page.apart(between, low) == 0
+    assert claims.apart(high, low) == 1
+    assert claims.apart(low, high) == -1
+    assert claims.apart(between, high) == claims.apart(between, low) == 0
+
+
+def test_verdicts_that_are_alike_stand_together():
+    answers = [("better", "a"), ("open", "b"), ("better", "c")]
+    assert claims.grouped(answers) == "Better: a, c; open: b"
 
 
 def test_without_runs_there_is_no_page(tmp_path):

@@ -254,6 +254,12 @@ def test_estimates_go_by_what_is_there(finished, tmp_path):
     assert bench.START < bench.estimate(spec, tmp_path) < 10
 
 
+def test_another_network_has_an_estimate_of_its_own(tmp_path):
+    plain = protocol.get_track("full").spec("dqn")
+    slower = replace(plain, options={"network": "conv"})
+    assert bench.estimate(slower, tmp_path) > 2 * bench.estimate(plain, tmp_path)
+
+
 def test_episodes_are_played_again_from_checkpoints_as_they_were(tmp_path, finished):
     shutil.copytree(finished / "tiny", tmp_path / "tiny")
     assert bench.replay(tmp_path) == []

@@ -136,7 +136,9 @@ def estimate(spec: RunSpec, root: Path) -> float:
     ]
     if known:
         return float(np.mean(known))
-    speed = _speeds().get(spec.agent, UNKNOWN_SPEED)
+    speeds = _speeds()
+    usual = speeds.get(spec.agent, UNKNOWN_SPEED)
+    speed = speeds.get(f"{spec.agent} {spec.config.get('network')}", usual)
     episodes = spec.steps // spec.evaluate_every * spec.episodes * len(spec.exam.rules)
     evaluating = spec.horizon / 32 * episodes / speed["episodes_per_second"]
     return START + spec.steps / speed["steps_per_second"] + evaluating

@@ -40,7 +40,9 @@ def sit(name, seed, exam=EXAM):
     return rollout(policy, exam.task, None, exam.episodes, seed=seed)
 
 
-def store_run(root, name, seed, *, experiment="main", exam=EXAM, last=2, trained_on=None):
+def store_run(
+    root, name, seed, *, experiment="main", exam=EXAM, last=2, trained_on=None, track=None
+):
     """One finished run with two evaluations that count after one that does not."""
     spec = {
         "agent": name,
@@ -50,6 +52,7 @@ def store_run(root, name, seed, *, experiment="main", exam=EXAM, last=2, trained
         "last": last,
         "trained_on": list(trained_on or exam.origin.train),
         "exam": exam.identity,
+        "track": track,
     }
     whose = {"experiment": experiment, "agent": name, "seed": seed}
     run_id = store.RunId(experiment, name, exam.split, seed)

@@ -123,6 +123,18 @@ def test_agents_trained_on_different_rules_are_told_apart(tmp_path):
     assert "main-fps30-main" in names
 
 
+def test_settings_of_experiments_are_counted_and_left_to_them(tmp_path):
+    store_run(tmp_path, "any-one", 0, experiment="lite-reward-sparse", track="lite-2")
+    (alone,) = results.read(tmp_path, settings=False).contests
+    assert alone.experiment == "lite-reward-sparse"
+    store_run(tmp_path, "any-one", 0, experiment="lite", track="lite-2")
+    store_run(tmp_path, "any-one", 0, experiment="lite+0123abcd", track="lite-2")
+    found = results.read(tmp_path, settings=False)
+    assert {contest.experiment for contest in found.contests} == {"lite", "lite+0123abcd"}
+    assert sum("runs that are settings of experiments (1)" in said for said in found.missing) == 1
+    assert len(results.read(tmp_path).contests) == 3
+
+
 def test_two_runs_of_one_name_are_refused(tmp_path):
     for place in ("a", "b"):
         store_run(tmp_path / place, "first-one", 0)

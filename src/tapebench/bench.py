@@ -226,7 +226,8 @@ def replay(
     place, notes = root / "episodes", []
     first: dict[str, Path] = {}
     for path in store.load(root).paths:
-        first.setdefault(path.parent.relative_to(root.resolve()).as_posix(), path)
+        if not results.is_setting(store.read_json(path / "spec.json")):
+            first.setdefault(path.parent.relative_to(root.resolve()).as_posix(), path)
     for number, (name, path) in enumerate(first.items(), 1):
         progress("replaying agents", number, len(first))
         target = place / f"{name.replace('/', '-')}.tape"

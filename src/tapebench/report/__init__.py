@@ -21,11 +21,11 @@ def make(
     failures: Sequence[tuple[str, str]] = (),
     facts: Sequence[tuple[str, str]] = (),
 ) -> Page:
-    """All that can be said of the finished runs under a directory."""
+    """All that can be said of the finished runs under a directory, but for those of experiments."""
     from tapebench.report import findings, illustrations, results
     from tapebench.report.page import Page, Section
 
-    found = results.read(root)
+    found = results.read(root, settings=False)
     sections = tuple(
         Section(contest, tuple(findings.tables(contest)), tuple(findings.pictures(contest)))
         for contest in found.contests

@@ -130,16 +130,24 @@ class Findings:
     """What is not there or cannot be used, a sentence each."""
 
 
-def read(root: Path) -> Findings:
-    """Read every finished run and every bundle under a directory. Nothing is computed anew."""
+def read(root: Path, *, settings: bool = True) -> Findings:
+    """Read every finished run and every bundle under a directory. Nothing is computed anew.
+
+    Without `settings`, runs that are settings of experiments are passed over and only counted,
+    unless there are no others.
+    """
     stored = store.load(root)
     missing = [f"{fault}: left out" for fault in stored.damaged]
     missing += _unfinished(root)
     by_id: dict[tuple[str, ...], dict[str, Any]] = {}
+    passed_over = 0
     for path in stored.paths:
         try:
             spec = store.read_json(path / "spec.json")
             key = _key(spec["id"])
+            if not settings and is_setting(spec):
+                passed_over += 1
+                continue
             summary = store.read_json(path / "summary.json")
             curve = read_curve(path, summary)
         except (ValueError, TypeError, KeyError) as error:
@@ -159,6 +167,12 @@ def read(root: Path) -> Findings:
             "provenance": _optional(path / "provenance.json"),
             "path": path,
         }
+    if passed_over and not by_id:
+        return read(root)
+    if passed_over:
+        missing.append(
+            f"runs that are settings of experiments ({passed_over}): tape reproduce shows them"
+        )
     bundles, refused = read_bundles(root)
     missing += refused
     contests = []
@@ -185,6 +199,12 @@ def read(root: Path) -> Findings:
         if id(bundle) not in used
     ]
     return Findings(root, tuple(contests), tuple(missing))
+
+
+def is_setting(spec: Mapping[str, Any]) -> bool:
+    """Whether a run was made for an experiment, such as `lite-reward-...`, and not for a track."""
+    track = str(spec.get("track") or "").rpartition("-")[0]
+    return bool(track) and str(spec.get("experiment")).startswith(f"{track}-")
 
 
 def find(contests: Iterable[Contest], experiment: str, exam: Exam) -> Contest | None:

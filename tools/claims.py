@@ -68,19 +68,20 @@ def in_short(
 
 def about_drop(contest: Contest) -> str:
     """Who loses success on held-out rules, and whether other rules of their kind explain it."""
-    told = []
-    for word, what in ((ABOVE, "falls"), (BELOW, "rises"), (OPEN, "is open")):
+    total, told = drops_of(contest, TOTAL), []
+    for word, what in ((ABOVE, "falls"), (BELOW, "rises")):
         agents = signs(contest, TOTAL)[word]
         if agents:
-            drop = [drops_of(contest, TOTAL)[agent].mean for agent in agents]
-            size = f"{min(drop):+.3f} to {max(drop):+.3f}" if len(drop) > 1 else f"{drop[0]:+.3f}"
-            told.append(f"{what} for {listed(agents)} ({size})")
+            sizes = [abs(total[agent].mean) for agent in agents]
+            told.append(f"{what} for {listed(agents)}, by {span(sizes)}")
+    unsure = signs(contest, TOTAL)[OPEN]
+    told += [f"is open for {listed(unsure)}"] if unsure else []
     worse = signs(contest, REST)[ABOVE]
     rest = f"still falls for {listed(worse)}" if worse else "falls for nobody"
     return (
-        f"From seen to held-out rules success {', '.join(told)}; what is possible drops by "
-        f"{gap(contest, 'ceiling'):+.3f}. Beside seen rules of the same type and ceiling level it "
-        f"{rest}."
+        f"From seen to held-out rules success {'; '.join(told)}. What is possible drops by "
+        f"{gap(contest, 'ceiling'):+.3f}. Beside seen rules of the same type and ceiling level "
+        f"success {rest}."
     )
 
 
@@ -404,6 +405,12 @@ def against(found: Interval, level: float, seeds: int) -> str:
 def signed(found: Interval) -> str:
     """A difference with its interval."""
     return f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+
+
+def span(values: Sequence[float]) -> str:
+    """The least and the largest of them, if they differ as printed."""
+    ends = dict.fromkeys(f"{value:.3f}" for value in (min(values), max(values)))
+    return " to ".join(ends)
 
 
 def listed(names: Sequence[str]) -> str:

@@ -45,6 +45,9 @@ ONE_STEP = {
 
 SHARES = ("error", "whole")
 
+RARE = 0.001
+"""Share of all forecasts below which nothing is said about how often a probability comes true."""
+
 Foreseen = dict[str, dict[str, Any]]
 """By subset: what `ONE_STEP` names, wrong cells by depth, and calibration by bin. None where there
 is nothing to go by, as where all episodes are over by then."""
@@ -210,11 +213,13 @@ def _depth_picture(found: Mapping[str, Any]) -> Picture:
 
 def _calibration_picture(found: Mapping[str, Any]) -> Picture:
     def draw(name: str, subset: str, seeds: Sequence[Any]) -> Series:
-        confidence = np.array([one[subset]["confidence"] for one in seeds], float)
-        right = np.array([one[subset]["right"] for one in seeds], float)
+        confidence, right, often = (
+            np.array([one[subset][key] for one in seeds], float)
+            for key in ("confidence", "right", "share")
+        )
         points = []
         for place in range(confidence.shape[1]):
-            known = ~np.isnan(right[:, place])
+            known = often[:, place] >= RARE
             if known.any():
                 x = float(confidence[known, place].mean())
                 points.append((x, share(right[known, place].tolist())))
@@ -226,7 +231,8 @@ def _calibration_picture(found: Mapping[str, Any]) -> Picture:
         name="credibility-calibration",
         title="Calibration one step ahead",
         caption="How often the likelier value of a cell came true, against the probability that "
-        "the model gave it. Bands are 95% t-intervals over seeds.",
+        "the model gave it, where it gave such a probability to at least one cell in a thousand. "
+        "Bands are 95% t-intervals over seeds.",
         figure=lines(
             [replace(panel, series=(*panel.series, even)) for panel in panels],
             x="probability given",

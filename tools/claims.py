@@ -41,11 +41,11 @@ CONTRASTS = (
 
 
 def in_short(
-    found: Mapping[str, Contest], pairs: Mapping[str, Mapping[str, Comparison]]
+    found: Mapping[str, Contest], experiments: Mapping[str, Mapping[str, Mapping[str, Comparison]]]
 ) -> Iterable[str]:
     """What was found, a line for each question.
 
-    `pairs` are, by what was compared to see what memory is worth, how that came out on each side.
+    `experiments` are further questions, with what was compared and how that came out by side.
     """
     first = next(iter(found.values()))
     for split, contest in found.items():
@@ -61,9 +61,10 @@ def in_short(
     ):
         if answers:
             yield f"**{question}.** {grouped(answers)}."
-    told = [f"{what}: {by_side(sides)}" for what, sides in pairs.items()]
-    if told:
-        yield f"**What memory buys.** {'; '.join(told)}."
+    for question, pairs in experiments.items():
+        told = "; ".join(f"{what}: {by_side(sides)}" for what, sides in pairs.items())
+        if told:
+            yield f"**{question}.** {told}."
 
 
 def about_drop(contest: Contest) -> str:

@@ -21,6 +21,7 @@ from typing import Any
 
 from tapebench import experiments, protocol, shipped, store
 from tapebench.experiments import Scale
+from tapebench.report import results
 
 SPLITS = ("fps30", "matched30")
 """Splits that whole tracks are run on; experiments may bring others."""
@@ -34,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("results", type=Path, help="a results directory, such as runs")
     parser.add_argument("experiment", help="a track, such as full")
     parser.add_argument("--seeds", type=int, help="publish groups with fewer seeds than asked for")
-    parser.add_argument("--policies", type=int, default=0, help="seeds to take policies of along")
+    parser.add_argument(
+        "--policies", type=int, default=0, help="seeds of a track's runs to take policies of along"
+    )
     options = parser.parse_args(arguments)
     makers = commands(options.experiment)
     groups = defaultdict(list)
@@ -54,7 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         else:
             paths = [path for _, _, path in runs]
             told = f"{command} --seeds {len(runs)}"
-            written = shipped.pack(paths, told, PLACE, options.policies)
+            # Settings of experiments have been measured; what they learnt is of no further use.
+            is_setting = results.is_setting(store.read_json(paths[0] / "spec.json"))
+            written = shipped.pack(paths, told, PLACE, 0 if is_setting else options.policies)
             size = sum(file.stat().st_size for file in PLACE.glob(f"{written.stem}.*"))
             print(f"{name}: {len(runs)} seeds, {size / 1000:.0f} kB")
 

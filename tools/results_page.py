@@ -66,11 +66,21 @@ EXPERIMENTS = (
 )
 """Experiments that are shown where there are runs of them."""
 
-SCALES = (("long", "full", "lite"), ("inference",))
-"""Tracks that experiments may be shown of, the better first; of each group one."""
+SCALES = (
+    (("long", None), ("full", None), ("lite", None)),
+    (("full", "matched30"),),
+    (("inference", None),),
+)
+"""Tracks, and splits other than theirs, that experiments may be shown of: the first of each group
+that says much."""
 
 MEMORY = (("rppo, gru", "ppo, mlp"), ("rppo, cells", "ppo, conv"))
 """Settings of `networks` and `budget` that differ by memory, the better first."""
+
+TRAINED_THERE = tuple(
+    (f"{agent}, trained on test", f"{agent}, trained on train") for agent in ("dqn", "ppo")
+)
+"""Settings of `train-on-test` that differ by the rules trained on."""
 
 ABOUT = """This page is made by `python tools/results_page.py` from the results that come with the
 package; `tape report --published` shows all of them with episodes to watch. An interval is over
@@ -107,7 +117,12 @@ def page(place: Path) -> tuple[str, list[Picture]]:
     if not found:
         raise SystemExit(f"there are no runs of the track {TRACK} in {place}")
     parts, pictures = ["# Results", ABOUT], []
-    parts += ["## In short", bullets(claims.in_short(found, remembering(place)))]
+    beside = {
+        "Trained on the held-out rules instead of the others, which shows whether a drop is due to "
+        "these rules or to their being unseen": trained_there(place),
+        "What memory buys": remembering(place),
+    }
+    parts += ["## In short", bullets(claims.in_short(found, beside))]
     for split, contest in found.items():
         parts += [f"## `{split}`", made_by(contest)]
         drawn = [findings.success_picture(contest), findings.curve_picture(contest)]
@@ -172,11 +187,12 @@ def shown(place: Path) -> Iterable[tuple[str, str, Exhibit]]:
     """What experiments show, with a title and what is missing: of the best track that says much."""
     for name, group in itertools.product(EXPERIMENTS, SCALES):
         experiment = experiments.every()[name]
-        for track in map(protocol.get_track, group):
-            found = experiments.results(experiment, Scale(track), place)
-            if not says_much(found):
+        for track, split in group:
+            found = experiments.results(experiment, scale_of(track, split), place)
+            if not says_much(found, or_main=group == SCALES[0]):
                 continue
-            command = f"`tape reproduce {name} --track {track.name}`."
+            flag = f" --split {split}" if split else ""
+            command = f"`tape reproduce {name} --track {track}{flag}`."
             absent = f" Not finished: {'; '.join(found.missing)}." if found.missing else ""
             try:
                 exhibit = experiment.show(found)
@@ -184,38 +200,67 @@ def shown(place: Path) -> Iterable[tuple[str, str, Exhibit]]:
                 print(f"{name} is left out: {error}", file=sys.stderr)
                 break
             pictures = exhibit.pictures
-            if group != SCALES[0]:  # beside the same picture of another track
-                pictures = tuple(replace(one, name=f"{track.name}-{one.name}") for one in pictures)
+            if group != SCALES[0]:  # beside the same picture of another track or split
+                pictures = tuple(
+                    replace(one, name=f"{split or track}-{one.name}") for one in pictures
+                )
             yield experiment.about, command + absent, replace(exhibit, pictures=pictures)
             break
 
 
+def scale_of(track: str, split: str | None = None) -> Scale:
+    """All of a track, on its own split or another."""
+    return Scale(protocol.get_track(track), split=split)
+
+
+def trained_there(place: Path) -> dict[str, dict[str, Comparison]]:
+    """Agents trained on the held-out rules against the same trained on the others."""
+    found: dict[str, dict[str, Comparison]] = {}
+    for split in SPLITS:
+        scale = scale_of(TRACK, None if split == SPLITS[0] else split)
+        for pair, sides in contrasts("train-on-test", scale, TRAINED_THERE, place).items():
+            found[f"{pair[0].split(',')[0]} on `{split}`"] = {"ood": sides["ood"]}
+    return found
+
+
 def remembering(place: Path) -> dict[str, dict[str, Comparison]]:
-    """PPO with a memory against PPO without, on like networks: what, and how on each side."""
+    """PPO with a memory against PPO without, on like networks."""
+    found: dict[str, dict[str, Comparison]] = {}
+    for name, scale in (("networks", scale_of(TRACK)), ("budget", scale_of(LONG))):
+        for pair, sides in contrasts(name, scale, MEMORY, place).items():
+            found[f"{' − '.join(pair)} after {scale.track.steps:,} steps"] = sides
+    return found
+
+
+def contrasts(
+    name: str, scale: Scale, pairs: Iterable[tuple[str, str]], place: Path
+) -> dict[tuple[str, str], dict[str, Comparison]]:
+    """Pairs of settings of an experiment against each other, by side, where both have seeds."""
+    found = experiments.results(experiments.every()[name], scale, place)
     compared = {}
-    for name, track in (("networks", TRACK), ("budget", LONG)):
-        scale = Scale(protocol.get_track(track))
-        found = experiments.results(experiments.every()[name], scale, place)
-        for pair in MEMORY:
-            runs = [found.summaries(one) for one in pair if one in found.finished]
-            if len(runs) == len(pair) and min(map(len, runs)) > 1:
-                compared[f"{' − '.join(pair)} after {scale.track.steps:,} steps"] = {
-                    side: stats.welch(
-                        *(np.array([run[side]["success"] for run in one]) for one in runs)
-                    )
-                    for side in SUBSETS
-                }
+    for pair in pairs:
+        runs = [found.summaries(one) for one in pair if one in found.finished]
+        if len(runs) == len(pair) and min(map(len, runs)) > 1:
+            compared[pair] = {
+                side: stats.welch(
+                    *(np.array([run[side]["success"] for run in one]) for one in runs)
+                )
+                for side in SUBSETS
+            }
     return compared
 
 
-def says_much(found: experiments.Results) -> bool:
-    """Whether half of the settings are there, and not only those that it shares with `main`."""
+def says_much(found: experiments.Results, or_main: bool) -> bool:
+    """Whether half of the settings are there, and not only those that it shares with `main`.
+
+    `or_main` is whether it may have no others.
+    """
     own = {
         setting
         for setting, group in found.settings.items()
         if group[0].experiment != found.scale.track.name
     }
-    is_about_main = not own and bool(found.finished)
+    is_about_main = or_main and not own and bool(found.finished)
     return len(found.finished) >= max(2, len(found.missing)) and (
         is_about_main or bool(own & found.finished.keys())
     )

@@ -42,8 +42,9 @@ LEVEL = 19
 def pack(paths: Sequence[Path], command: str, place: Path, policies: int = 0) -> Path:
     """Write finished runs that differ by seed alone as a piece; `command` is what makes them.
 
-    `policies` is of how many seeds to take along what they had learnt. The same runs give the
-    same bytes. Returns the path of the JSON file.
+    `policies` is of how many seeds to take along what they had learnt, at most: of runs that came
+    from a piece it may be there of fewer. The same runs give the same bytes. Returns the path of
+    the JSON file.
     """
     paths = sorted(paths, key=lambda path: int(store.read_json(path / "spec.json")["seed"]))
     specs = [store.read_json(path / "spec.json") for path in paths]
@@ -84,8 +85,10 @@ def pack(paths: Sequence[Path], command: str, place: Path, policies: int = 0) ->
         ],
     }
     about = place / f"{name}.json"
-    if policies:
-        document["policies"] = _pack_policies(paths[:policies], about.with_suffix(".safetensors"))
+    about.with_suffix(".safetensors").unlink(missing_ok=True)
+    if any(found := [store.load_checkpoint(path) for path in paths[:policies]]):
+        learnt = {path: one for path, one in zip(paths, found, strict=False) if one}
+        document["policies"] = _pack_policies(learnt, about.with_suffix(".safetensors"))
     store.write_text(about, json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n")
     return about
 
@@ -100,19 +103,18 @@ def _measured(path: Path) -> dict[str, Any]:
     }
 
 
-def _pack_policies(paths: Sequence[Path], file: Path) -> dict[str, Any]:
-    """Write what runs had learnt into one file; what the piece has to say about it."""
+def _pack_policies(
+    learnt: Mapping[Path, tuple[int, dict[str, np.ndarray]]], file: Path
+) -> dict[str, Any]:
+    """Write what runs had learnt, by their last checkpoints, into one file; what the piece has to
+    say about it."""
     from safetensors.numpy import save
 
     from tapebench.agents import api
 
     arrays: dict[str, np.ndarray] = {}
     manifests = []
-    for path in paths:
-        found = store.load_checkpoint(path)
-        if found is None:
-            raise ValueError(f"{path} holds no checkpoint")
-        step, state = found
+    for path, (step, state) in learnt.items():
         seed = store.read_json(path / "spec.json")["seed"]
         arrays |= {f"{seed}/{name}": array for name, array in api.learnt(state).items()}
         manifest = store.read_json(path / "checkpoints" / f"{step:012d}.json")

@@ -17,7 +17,7 @@ import ast
 import inspect
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from functools import cache
 from importlib import import_module
@@ -65,10 +65,23 @@ def main() -> None:
             store.write_bytes(PAGES / f"{name}.svg", drawn.svg)
 
 
+def is_usual(spec: Mapping[str, Any]) -> bool:
+    """Whether a run can be told by its agent's options and what the tables have columns for.
+
+    Others were asked about a part of the rules, with cells hidden or for another reward; they stand
+    with the experiments that they are of.
+    """
+    if spec["rules"] not in (None, spec["train_on"]):
+        return False
+    return (spec["mask"], spec["reward"], spec["success_bonus"]) == ([], "distance", 1.0)
+
+
 def collect(root: Path) -> Iterable[dict[str, Any]]:
-    """A row for every finished run."""
+    """A row for every finished run that is usual."""
     for path in sorted(root.glob("*/*/*/*/summary.json")):
         spec = store.read_json(path.parent / "spec.json")
+        if not is_usual(spec):
+            continue
         summary = store.read_json(path)
         yield {
             "run": str(path.parent.relative_to(root)),
@@ -227,8 +240,8 @@ def across(agent: str) -> dict[tuple[str, str, int], list[dict[str, Any]]]:
     """Runs that learnt from all training rules of a split, by options, split and steps."""
     found: dict[Any, list[Any]] = defaultdict(list)
     for options, row in told(agent):
-        is_usual = (row["length"], row["horizon"]) == (32, 32)
-        if row["train_on"] == "train" and is_usual:
+        is_full_size = (row["length"], row["horizon"]) == (32, 32)
+        if row["train_on"] == "train" and is_full_size:
             found[options, row["split"], row["steps"]].append(row)
     return dict(sorted(found.items()))
 

@@ -169,6 +169,15 @@ def test_stored_agents_are_compared_by_seeds(tmp_path):
         protocol.sit_or_read(str(tmp_path), exam)
 
 
+def test_runs_without_episodes_are_refused_with_what_to_do(tmp_path):
+    exam = make_exam(length=8, horizon=8, episodes=10)
+    spec = {"agent": "dqn", "seed": 0, "exam": exam.identity}
+    with store.open_run(tmp_path, store.RunId("main", "dqn", "fps30", 0), spec) as run:
+        run.finish({"ood": {"success": 0.5}})
+    with pytest.raises(ValueError, match=r"hold no episodes.*tape train makes them again"):
+        protocol.sit_or_read(str(tmp_path), exam)
+
+
 def test_policies_are_compared_on_the_same_episodes(tmp_path):
     exam = make_exam(length=8, horizon=8, rules=[0, 4, 30, 204, 232])
     protocol.evaluate("flip-ones", exam).write_bundle(tmp_path / "b")

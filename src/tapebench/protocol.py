@@ -273,6 +273,11 @@ def _read_runs(path: Path) -> Sat:
         raise ValueError(f"the runs in {path} sat different exams: name a directory further down")
     if len({spec["id"].rsplit("/", 1)[0] for spec in specs}) > 1:
         raise ValueError(f"{path} holds several agents: name a directory further down")
+    if not all((run / "eval.parquet").is_file() for run in stored.paths):
+        raise ValueError(
+            f"the runs in {path} hold no episodes, as those that come with the package: "
+            "tape bench or tape train makes them again, and tape evaluate has them sit an exam"
+        )
     exam = from_identity(specs[0].get("exam"))
     means = stored.columns(
         "select seed, rule, trial, episode, avg(success::int) as success from eval "

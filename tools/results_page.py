@@ -118,8 +118,8 @@ def page(place: Path) -> tuple[str, list[Picture]]:
         raise SystemExit(f"there are no runs of the track {TRACK} in {place}")
     parts, pictures = ["# Results", ABOUT], []
     beside = {
-        "Trained on the held-out rules instead of the others, which shows whether a drop is due to "
-        "these rules or to their being unseen": trained_there(place),
+        "Trained on the held-out rules instead of the others, fewer and other laws with the same "
+        "budget": trained_there(place),
         "What memory buys": remembering(place),
     }
     parts += ["## In short", bullets(claims.in_short(found, beside))]

@@ -10,7 +10,7 @@ import pytest
 from stored_runs import finish_run
 from tapebench import agents, experiments, protocol
 from tapebench.exam import SUBSETS
-from tapebench.experiments import Exhibit, Results, Scale, references, worlds
+from tapebench.experiments import Exhibit, Results, Scale, partitions, references, worlds
 from tapebench.experiments.published import published
 from tapebench.references import oracle
 from test_cli import tape
@@ -46,7 +46,8 @@ def test_the_runs_of_an_experiment_are_distinct_and_can_be_made(name):
     assert {spec.seed for spec in few} == {0}
     assert {rule for spec in few for rule in spec.rules} == {30, 204}
     elsewhere = experiments.results(EVERY[name], replace(scale, split="matched30"), Path()).specs
-    assert {spec.id.split for spec in elsewhere} == {"matched30"}
+    own = {LITE.split} if name == "unseen-law" else set()  # which it crosses with the other
+    assert {spec.id.split for spec in elsewhere} == {"matched30", *own}
 
 
 def test_every_table_and_figure_of_the_paper_has_an_experiment():
@@ -195,6 +196,30 @@ def test_an_exhibit_is_saved_whole(tmp_path):
     picture = worlds._depth_picture(found)
     Exhibit(pictures=(picture,)).save(tmp_path / "new")
     assert {path.suffix for path in (tmp_path / "new").iterdir()} == {".svg", ".pdf"}
+
+
+def test_a_policy_that_learns_nothing_pays_nothing_for_unseen_laws(tmp_path, tiny):
+    scale = Scale(replace(TINY, agents=("ppo", "dqn")), seeds=2)
+    experiment = EVERY["unseen-law"]
+    settings = experiment.settings(scale)
+    for name in ("ppo on fps30", "ppo on matched30", "dqn on fps30"):
+        for spec in settings[name]:
+            finish_run(tmp_path, spec)
+    results = experiments.results(experiment, scale, tmp_path)
+    exhibit = experiment.show(results)
+    found = {row.cells[0]: row.cells[1:] for row in exhibit.tables[0].rows}
+    *drops, by_fps30, by_matched30, both, fresh, seeds = found["ppo"]
+    for split, drop in zip(("fps30", "matched30"), drops, strict=True):
+        runs = results.summaries(f"ppo on {split}")
+        assert drop.mean == pytest.approx(np.mean([run["drop"] for run in runs]))
+    assert max(abs(drop.mean) for drop in drops) > 0.001
+    for cost in (by_fps30, by_matched30, both):
+        assert cost.mean == pytest.approx(0, abs=1e-12)
+        assert cost.low < 0 < cost.high
+    assert (fresh, seeds) == (None, "2 / 2")  # nothing was learnt that could sit it
+    assert found["dqn"][2:] == (None, None, None, None, "2 / 0")
+    assert partitions.costs(scale, tmp_path).keys() == {"ppo"}
+    assert len(exhibit.pictures) == 1
 
 
 def untrained_results(root, **given):

@@ -92,7 +92,8 @@ def test_the_readme_has_a_place_for_the_headline():
 def test_the_readme_shows_the_published_results():
     contest, track = headline.find(shipped.directory())
     readme, picture = (ROOT / "README.md").read_text(), findings.success_picture(contest).svg
-    assert headline.put(readme, headline.describe(contest, track)) == readme, (
+    costs = headline.partitions.costs(headline.Scale(track), shipped.directory())
+    assert headline.put(readme, headline.describe(contest, track, costs)) == readme, (
         "run: python tools/headline.py"
     )
     assert (ROOT / headline.PICTURE).read_bytes() == picture, "run: python tools/headline.py"

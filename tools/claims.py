@@ -41,15 +41,20 @@ CONTRASTS = (
 
 
 def in_short(
-    found: Mapping[str, Contest], experiments: Mapping[str, Mapping[str, Mapping[str, Comparison]]]
+    found: Mapping[str, Contest],
+    costs: Mapping[str, Interval],
+    experiments: Mapping[str, Mapping[str, Mapping[str, Comparison]]],
 ) -> Iterable[str]:
     """What was found, a line for each question.
 
-    `experiments` are further questions, with what was compared and how that came out by side.
+    `costs` are by agent what it costs a rule to be held out; `experiments` are further questions,
+    with what was compared and how that came out by side.
     """
     first = next(iter(found.values()))
     for split, contest in found.items():
         yield f"**The drop on `{split}`.** {about_drop(contest)}"
+    if costs:
+        yield about_costs(costs)
     for name in ("flip-ones", "random"):
         yield about_line(first, name)
     yield f"**Of what is possible**, ID / OOD: {about_shares(first)}."
@@ -83,6 +88,17 @@ def about_drop(contest: Contest) -> str:
         f"From seen to held-out rules success {'; '.join(told)}. What is possible drops by "
         f"{gap(contest, 'ceiling'):+.3f}. Beside seen rules of the same type and ceiling level "
         f"success {rest}."
+    )
+
+
+def about_costs(costs: Mapping[str, Interval]) -> str:
+    """What is lost on a rule because it was held out, by agent, and at most."""
+    told = ", ".join(f"`{agent}` {signed(cost)}" for agent, cost in costs.items())
+    most = max(costs, key=lambda agent: costs[agent].high)
+    return (
+        "**What an unseen law costs**, every rule held against itself, trained on under one split "
+        f"and held out by another: {told}. These intervals are over rules too; none ends above "
+        f"{costs[most].high:+.3f} (`{most}`)."
     )
 
 

@@ -15,14 +15,18 @@ from __future__ import annotations
 import argparse
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import claims
 from tapebench import bench, protocol, shipped, store
+from tapebench.experiments import Scale, partitions
+from tapebench.experiments.partitions import UNSEEN
 from tapebench.report import findings, results
 from tapebench.report.results import Contest
 from tapebench.report.tables import Table
+from tapebench.stats import Interval
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- headline: begin -->", "<!-- headline: end -->"
@@ -39,11 +43,13 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> None:
     """Write the picture and the README of the repository at `root`, or say why not."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("results", type=Path, nargs="?", help="by default the published ones")
-    place = parser.parse_args(arguments).results
     try:
-        contest, track = find(place or shipped.directory())
+        place = parser.parse_args(arguments).results or shipped.directory()
+        contest, track = find(place)
         readme = root / "README.md"
-        text = put(readme.read_text(), describe(contest, track))
+        text = put(
+            readme.read_text(), describe(contest, track, partitions.costs(Scale(track), place))
+        )
         store.write_bytes(root / PICTURE, findings.success_picture(contest).svg)
         store.write_text(readme, text)
     except ValueError as error:
@@ -68,7 +74,7 @@ def find(place: Path) -> tuple[Contest, protocol.Track]:
     )
 
 
-def describe(contest: Contest, track: protocol.Track) -> str:
+def describe(contest: Contest, track: protocol.Track, costs: Mapping[str, Interval]) -> str:
     """What stands between the markers."""
     exam, task = contest.exam, contest.exam.task
     absent = [name for name in track.agents if name not in {e.agent for e in contest.entries}]
@@ -87,8 +93,16 @@ def describe(contest: Contest, track: protocol.Track) -> str:
     )
     seen = "Strict success of every agent on both sides, beside references and the exact ceiling"
     picture = f"![{seen}]({PICTURE.as_posix()})"
-    wrapped = textwrap.fill(made, 100, break_long_words=False, break_on_hyphens=False)
-    return "\n\n".join((picture, shorten(findings.main_table(contest)).grid(), wrapped))
+    told = [made]
+    if costs:
+        told.append(
+            f"A drop compares different rules. {claims.about_costs(costs)} "
+            f"`tape reproduce {UNSEEN} --track {track.name} --published` shows it."
+        )
+    wrapped = [
+        textwrap.fill(part, 100, break_long_words=False, break_on_hyphens=False) for part in told
+    ]
+    return "\n\n".join((picture, shorten(findings.main_table(contest)).grid(), *wrapped))
 
 
 def shorten(table: Table) -> Table:

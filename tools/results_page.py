@@ -13,7 +13,6 @@ a page is not what this writes.
 from __future__ import annotations
 
 import argparse
-import itertools
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +26,8 @@ import numpy as np
 import claims
 from tapebench import bench, experiments, protocol, shipped, stats, store
 from tapebench.exam import SUBSETS
-from tapebench.experiments import Exhibit, Scale
+from tapebench.experiments import Exhibit, Scale, partitions
+from tapebench.experiments.partitions import UNSEEN
 from tapebench.report import findings, results
 from tapebench.report.figures import Picture
 from tapebench.report.results import Contest
@@ -42,10 +42,12 @@ PICTURES = Path("docs") / "results"
 TRACK = "full"
 SPLITS = ("fps30", "matched30")
 LONG = "long"
-OTHER_TRACKS = {LONG: "With a larger budget", "inference": "Where the law has to be found out"}
+INFERENCE = "inference"
+OTHER_TRACKS = {LONG: "With a larger budget", INFERENCE: "Where the law has to be found out"}
 """Tracks that are shown by their main table and learning curves, and under what title."""
 
 EXPERIMENTS = (
+    UNSEEN,
     "fresh-exam",
     "holdout-length",
     "dreamer-credibility",
@@ -66,13 +68,14 @@ EXPERIMENTS = (
 )
 """Experiments that are shown where there are runs of them."""
 
-SCALES = (
-    (("long", None), ("full", None), ("lite", None)),
-    (("full", "matched30"),),
-    (("inference", None),),
-)
-"""Tracks, and splits other than theirs, that experiments may be shown of: the first of each group
-that says much."""
+TRACKS = (LONG, TRACK, "lite")
+"""Tracks that experiments may be shown of: the first that says much."""
+
+AGAIN = {
+    (TRACK, SPLITS[1]): ("fresh-exam", "holdout-length", "train-on-test", "networks"),
+    (INFERENCE, None): ("automata-control",),
+}
+"""Experiments that are shown a second time, of another track or split, if that says much."""
 
 MEMORY = (("rppo, gru", "ppo, mlp"), ("rppo, cells", "ppo, conv"))
 """Settings of `networks` and `budget` that differ by memory, the better first."""
@@ -122,7 +125,8 @@ def page(place: Path) -> tuple[str, list[Picture]]:
         "budget": trained_there(place),
         "What memory buys": remembering(place),
     }
-    parts += ["## In short", bullets(claims.in_short(found, beside))]
+    costs = partitions.costs(scale_of(TRACK), place)
+    parts += ["## In short", bullets(claims.in_short(found, costs, beside))]
     for split, contest in found.items():
         parts += [f"## `{split}`", made_by(contest)]
         drawn = [findings.success_picture(contest), findings.curve_picture(contest)]
@@ -184,28 +188,27 @@ def read(place: Path) -> tuple[Contest, ...]:
 
 
 def shown(place: Path) -> Iterable[tuple[str, str, Exhibit]]:
-    """What experiments show, with a title and what is missing: of the best track that says much."""
-    for name, group in itertools.product(EXPERIMENTS, SCALES):
-        experiment = experiments.every()[name]
-        for track, split in group:
-            found = experiments.results(experiment, scale_of(track, split), place)
-            if not says_much(found, or_main=group == SCALES[0]):
+    """What experiments show, each with a title and what is missing."""
+    for name, experiment in ((name, experiments.every()[name]) for name in EXPERIMENTS):
+        usual = (experiments.results(experiment, scale_of(track), place) for track in TRACKS)
+        scales = {"": next(filter(says_much, usual), None)}
+        for (track, split), names in AGAIN.items():
+            other = experiments.results(experiment, scale_of(track, split), place)
+            scales[f"{split or track}-"] = other if name in names and says_much(other) else None
+        for prefix, found in scales.items():
+            if found is None:
                 continue
-            flag = f" --split {split}" if split else ""
-            command = f"`tape reproduce {name} --track {track}{flag}`."
-            absent = f" Not finished: {'; '.join(found.missing)}." if found.missing else ""
             try:
                 exhibit = experiment.show(found)
             except ValueError as error:  # what it measures was not published, nor all policies
                 print(f"{name} is left out: {error}", file=sys.stderr)
-                break
-            pictures = exhibit.pictures
-            if group != SCALES[0]:  # beside the same picture of another track or split
-                pictures = tuple(
-                    replace(one, name=f"{split or track}-{one.name}") for one in pictures
-                )
-            yield experiment.about, command + absent, replace(exhibit, pictures=pictures)
-            break
+                continue
+            flag = f" --split {found.scale.split}" if found.scale.split else ""
+            command = f"`tape reproduce {name} --track {found.scale.track.name}{flag}`."
+            absent = f" Not finished: {'; '.join(found.missing)}." if found.missing else ""
+            pictures = tuple(replace(one, name=f"{prefix}{one.name}") for one in exhibit.pictures)
+            title = experiment.about + (f" On `{prefix[:-1]}`." if prefix else "")
+            yield title, command + absent, replace(exhibit, pictures=pictures)
 
 
 def scale_of(track: str, split: str | None = None) -> Scale:
@@ -250,19 +253,16 @@ def contrasts(
     return compared
 
 
-def says_much(found: experiments.Results, or_main: bool) -> bool:
-    """Whether half of the settings are there, and not only those that it shares with `main`.
-
-    `or_main` is whether it may have no others.
-    """
+def says_much(found: experiments.Results) -> bool:
+    """Whether half of the settings are there, and not only those that it shares with `main`, if
+    it has others."""
     own = {
         setting
         for setting, group in found.settings.items()
         if group[0].experiment != found.scale.track.name
     }
-    is_about_main = or_main and not own and bool(found.finished)
     return len(found.finished) >= max(2, len(found.missing)) and (
-        is_about_main or bool(own & found.finished.keys())
+        not own or bool(own & found.finished.keys())
     )
 
 

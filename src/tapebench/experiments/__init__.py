@@ -158,12 +158,16 @@ class Results:
 
         `name` has to say all that it depends on beside the exam.
         """
-        file = self.root / "computed" / exam.hash / f"{name}.json"
+        file = self.kept_file(exam, name)
         if not file.is_file():
             document = compute()
             file.parent.mkdir(parents=True, exist_ok=True)
             store.write_json(file, document)
         return store.read_json(file)
+
+    def kept_file(self, exam: Exam, name: str) -> Path:
+        """Where that document is, once it is computed."""
+        return self.root / "computed" / exam.hash / f"{name}.json"
 
     @cached_property
     def exam(self) -> Exam:
@@ -179,7 +183,7 @@ def untrained(scale: Scale) -> dict[str, list[RunSpec]]:
     return {}
 
 
-MODULES = ("paper", "references", "ablations", "knowledge", "worlds", "beside")
+MODULES = ("paper", "references", "ablations", "partitions", "knowledge", "worlds", "beside")
 """Where experiments are defined, in the order in which they are listed."""
 
 

@@ -16,14 +16,8 @@ from tapebench import dynamics, exact, protocol, rules, score, seeding, splits, 
 from tapebench.exam import SUBSETS
 from tapebench.experiments import Exhibit, Experiment, Results, untrained
 from tapebench.experiments.checks import check_table
-from tapebench.experiments.paper import (
-    PARTITIONS,
-    RULES,
-    SEEDS,
-    examined_file,
-    longer_exam,
-    only_side,
-)
+from tapebench.experiments.paper import RULES, SEEDS, examined_file, longer_exam, only_side
+from tapebench.experiments.partitions import PARTITIONS
 from tapebench.experiments.published import Published, published, span, statements
 from tapebench.experiments.references import (
     CANDIDATE_SETS,

@@ -1,5 +1,5 @@
-"""The paper's experiments: the main table, longer episodes, bounds, one rule at a time, other
-partitions. Beside them a check of the main table on a fresh exam."""
+"""The paper's experiments: the main table, longer episodes, bounds, one rule at a time. Beside them
+a check of the main table on a fresh exam."""
 
 from __future__ import annotations
 
@@ -10,20 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import protocol, score, store, training
+from tapebench import score, store, training
 from tapebench.exam import SUBSETS, Exam, make_exam
 from tapebench.experiments import Exhibit, Experiment, Results, Scale, untrained
 from tapebench.experiments.variants import Variant, compare, over_seeds, share, slug
 from tapebench.policy import Policy
 from tapebench.report import findings, illustrations
-from tapebench.report.figures import Picture, boxes
 from tapebench.report.results import read
-from tapebench.report.tables import CEILING, REFERENCE, Column, Row, Table
+from tapebench.report.tables import Column, Row, Table
 from tapebench.rollout import rollout
 from tapebench.training import RunSpec
-
-PARTITIONS = ("random-0", "random-1", "random-2", "fps-0", "fps-1")
-"""Three at random, two by farthest points, like the paper's."""
 
 RULES = (0, 4, 108, 204, 30, 110)
 """Those that it trains on one at a time."""
@@ -319,80 +315,6 @@ def show_small(results: Results) -> Exhibit:
     )
 
 
-# Other partitions
-
-
-def partition_settings(scale: Scale) -> dict[str, list[RunSpec]]:
-    """The paper's agents but `dreamer` on each of five partitions."""
-    agents = [name for name in protocol.AGENTS if name != "dreamer"]
-    chosen = (scale.split,) if scale.split else PARTITIONS
-    return {
-        f"{agent} on {split}": Scale(scale.track, scale.seeds, split, scale.rules).runs(
-            agent, SEEDS
-        )
-        for agent in agents
-        for split in chosen
-    }
-
-
-def show_partitions(results: Results) -> Exhibit:
-    """OOD success of every agent on every partition."""
-    found: dict[str, dict[str, list[float]]] = {}
-    beside: dict[str, list[float]] = {}
-    for name in results.finished:
-        agent, split = name.split(" on ")
-        runs = [run for run in results.summaries(name) if "ood" in run]
-        if runs:
-            if split not in beside:
-                beside[split] = _ood_beside(results.finished[name][0].exam)
-            found.setdefault(agent, {})[split] = [run["ood"]["success"] for run in runs]
-    rows = [
-        Row(
-            (
-                agent,
-                *(share(by_split[s]) if s in by_split else None for s in beside),
-                over_seeds([np.mean(values) for values in by_split.values()]),
-            )
-        )
-        for agent, by_split in found.items()
-    ]
-    for place, line in enumerate((*score.LINES, "exact ceiling")):
-        values = [known[place] for known in beside.values()]
-        kind = CEILING if line == "exact ceiling" else REFERENCE
-        rows.append(Row((line, *values, over_seeds(values)), kind))
-    return Exhibit(
-        tables=(
-            Table(
-                name="split-robustness",
-                title="OOD success on five partitions",
-                caption="Strict success on held-out rules; 95% t-intervals over seeds, in the last "
-                "column over partitions.",
-                columns=(
-                    Column(""),
-                    *(Column(split, better="high") for split in beside),
-                    Column("all", better="high"),
-                ),
-                rows=tuple(rows),
-            ),
-        ),
-        pictures=(
-            Picture(
-                name="split-robustness",
-                title="OOD success on five partitions",
-                caption="Each dot is a seed on a partition.",
-                figure=boxes(found, y="OOD strict success"),
-            ),
-        ),
-    )
-
-
-def _ood_beside(exam: Exam) -> list[float]:
-    rows = exam.rows("ood")
-    found, possible = score.lines(exam), exam.ceilings(exam.optimal_steps())
-    lines = [float(found[name]["success"][rows].mean()) for name in score.LINES]
-    return [*lines, float(possible[rows].mean())]
-
-
 def show_illustrations(results: Results) -> Exhibit:
     """What the benchmark is, in pictures."""
     return Exhibit(tables=(), pictures=tuple(illustrations.all_pictures()))
@@ -448,12 +370,5 @@ EXPERIMENTS = (
         settings=small_settings,
         show=show_small,
         paper="tab:rebuttal_exp2",
-    ),
-    Experiment(
-        name="split-robustness",
-        about="Does it matter which rules are held out?",
-        settings=partition_settings,
-        show=show_partitions,
-        paper="fig:split_robustness",
     ),
 )

@@ -16,6 +16,7 @@ from tapebench.stats.comparisons import (
     seeds_needed,
     welch,
 )
+from tapebench.stats.crossing import Training, cost_of_unseen, drop_over_rules
 from tapebench.stats.drop import Drop, Side, Stratum, decompose_drop
 from tapebench.stats.intervals import (
     CONFIDENCE,
@@ -60,9 +61,12 @@ __all__ = [
     "Side",
     "Statistic",
     "Stratum",
+    "Training",
     "ceiling_normalised",
+    "cost_of_unseen",
     "decompose_drop",
     "drop_bootstrap",
+    "drop_over_rules",
     "hierarchical_interval",
     "holm",
     "iqm",

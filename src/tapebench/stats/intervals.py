@@ -6,7 +6,7 @@ rules in general needs `hierarchical_interval`, which is wider.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,11 +143,16 @@ def crossed_interval(
             raise ValueError(f"one of {name} tells nothing of their spread: at least two needed")
     if min(table.shape) >= FEW:
         return _crossed_bootstrap(table, rng, RESAMPLES)
-    errors = np.array([stats.sem(table.mean(axis=1)), stats.sem(table.mean(axis=0))])
-    error = float(np.hypot(*errors))
-    shares = (errors / (error or 1.0)) ** 2
-    freedom = 1 / float((shares**2 / (np.array(table.shape) - 1)).sum() or 1.0)
-    return _student(float(table.mean()), error, freedom)
+    errors = [float(stats.sem(table.mean(axis=axis))) for axis in (1, 0)]
+    return t_of_parts(float(table.mean()), errors, [size - 1 for size in table.shape])
+
+
+def t_of_parts(mean: float, errors: Sequence[float], freedoms: Sequence[int]) -> Interval:
+    """The t interval of a mean whose error is the sum of independent ones, by Satterthwaite."""
+    error = float(np.sqrt(np.square(errors).sum()))
+    shares = np.square(np.array(errors) / (error or 1.0))
+    freedom = 1 / float((shares**2 / np.array(freedoms)).sum() or 1.0)
+    return _student(mean, error, freedom)
 
 
 def within_0_and_1(interval: Interval) -> Interval:

@@ -1,0 +1,289 @@
+"""Which rules are held out: does it matter, and what does it cost a rule to be among them?
+
+The drop from seen to held-out rules compares different rules. Where several partitions hold out
+different ones, each rule can be held against itself instead, see `stats.cost_of_unseen`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from tapebench import protocol, score, stats, store, training
+from tapebench.exam import SUBSETS, Exam
+from tapebench.experiments import Exhibit, Experiment, Results, Scale
+from tapebench.experiments.ablations import of_networks
+from tapebench.experiments.paper import FRESH, SEEDS
+from tapebench.experiments.variants import over_seeds, share
+from tapebench.report.figures import Picture, boxes, dots
+from tapebench.report.tables import CEILING, REFERENCE, Cell, Column, Row, Table
+from tapebench.rollout import rollout
+from tapebench.stats import Interval, Training
+from tapebench.training import RunSpec
+
+PARTITIONS = ("random-0", "random-1", "random-2", "fps-0", "fps-1")
+"""Three at random, two by farthest points, like the paper's."""
+
+UNSEEN = "unseen-law"
+"""The experiment that holds every rule against itself."""
+
+CROSSED = "matched30"
+"""The split that the track's own is crossed with."""
+
+STRONGER = ("dqn, conv", "ppo, conv", "rppo, cells")
+"""Settings of `networks` that are crossed beside the agents of the track."""
+
+CHECKED = 3
+"""Seeds whose policies sit a fresh exam as well."""
+
+OVER_RULES = (
+    "95% intervals over seeds and rules alike: about training again with other rules like these "
+    "held out."
+)
+COST = (
+    "Cost: by how much success on a rule is greater where it was trained on than where it was held "
+    "out, less by how much the one training is better than the other on rules that both were "
+    "trained on."
+)
+
+
+# Five partitions
+
+
+def partition_settings(scale: Scale) -> dict[str, list[RunSpec]]:
+    """The paper's agents but `dreamer` on each of five partitions."""
+    agents = [name for name in protocol.AGENTS if name != "dreamer"]
+    chosen = (scale.split,) if scale.split else PARTITIONS
+    return {
+        f"{agent} on {split}": replace(scale, split=split).runs(agent, SEEDS)
+        for agent in agents
+        for split in chosen
+    }
+
+
+def show_partitions(results: Results) -> Exhibit:
+    """OOD success of every agent on every partition, and what it costs a rule to be held out."""
+    found: dict[str, dict[str, list[float]]] = {}
+    beside: dict[str, list[float]] = {}
+    for name in results.finished:
+        agent, split = name.split(" on ")
+        runs = [run for run in results.summaries(name) if "ood" in run]
+        if runs:
+            if split not in beside:
+                beside[split] = _ood_beside(results.finished[name][0].exam)
+            found.setdefault(agent, {})[split] = [run["ood"]["success"] for run in runs]
+    rows = [
+        Row(
+            (
+                agent,
+                *(share(by_split[s]) if s in by_split else None for s in beside),
+                over_seeds([np.mean(values) for values in by_split.values()]),
+            )
+        )
+        for agent, by_split in found.items()
+    ]
+    for place, line in enumerate((*score.LINES, "exact ceiling")):
+        values = [known[place] for known in beside.values()]
+        kind = CEILING if line == "exact ceiling" else REFERENCE
+        rows.append(Row((line, *values, over_seeds(values)), kind))
+    table = Table(
+        name="split-robustness",
+        title="OOD success on five partitions",
+        caption="Strict success on held-out rules; 95% t-intervals over seeds, in the last "
+        "column over partitions.",
+        columns=(
+            Column(""),
+            *(Column(split, better="high") for split in beside),
+            Column("all", better="high"),
+        ),
+        rows=tuple(rows),
+    )
+    costs = [
+        Row((agent, *map(stats.drop_over_rules, of.values()), stats.cost_of_unseen([*of.values()])))
+        for agent, of in crossings(results).items()
+        if len(of) == len(beside)
+    ]
+    cost_table = Table(
+        name="split-robustness-cost",
+        title="The drop on five partitions, and what it costs a rule to be held out",
+        caption=f"Drop: ID − OOD success. {COST} Mean over all pairs of partitions. {OVER_RULES}",
+        columns=(
+            Column(""),
+            *(Column(f"drop, {split}", signed=True) for split in beside),
+            Column("cost", signed=True),
+        ),
+        rows=tuple(costs),
+    )
+    return Exhibit(
+        tables=(table, cost_table) if costs and len(beside) > 1 else (table,),
+        pictures=(
+            Picture(
+                name="split-robustness",
+                title="OOD success on five partitions",
+                caption="Each dot is a seed on a partition.",
+                figure=boxes(found, y="OOD strict success"),
+            ),
+        ),
+    )
+
+
+def _ood_beside(exam: Exam) -> list[float]:
+    rows = exam.rows("ood")
+    found, possible = score.lines(exam), exam.ceilings(exam.optimal_steps())
+    lines = [float(found[name]["success"][rows].mean()) for name in score.LINES]
+    return [*lines, float(possible[rows].mean())]
+
+
+# Each rule against itself
+
+
+def crossed_settings(scale: Scale) -> dict[str, list[RunSpec]]:
+    """Every agent of the track, and stronger ones, with its split and with another."""
+    own = scale.track.split
+    other = scale.split if scale.split not in (None, own) else CROSSED
+    found: dict[str, list[RunSpec]] = {}
+    for split in (own, other):
+        here = replace(scale, split=None if split == own else split)
+        groups = {agent: here.runs(agent, scale.track.seeds) for agent in scale.track.agents}
+        groups |= of_networks(here, SEEDS, *STRONGER)
+        found |= {f"{name} on {split}": runs for name, runs in groups.items()}
+    return found
+
+
+def show_crossed(results: Results) -> Exhibit:
+    """The drop on both splits, and what it costs a rule to be held out."""
+    agents, splits = (
+        list(dict.fromkeys(name.split(" on ")[part] for name in settings))
+        for part, settings in enumerate((results.finished, results.settings))
+    )
+    known = crossings(results)
+    rows: list[Row] = []
+    shown: dict[str, dict[str, Interval]] = {}
+    for agent in agents:
+        of = known.get(agent, {})
+        drops = {split: stats.drop_over_rules(one) for split, one in of.items()}
+        costs = checked = None
+        if len(of) == len(splits):
+            both = [of[split] for split in splits]
+            costs = [stats.cost_of_unseen(both, place) for place in (*range(len(splits)), None)]
+            checked = stats.cost_of_unseen(anew(results, agent, splits))
+        cells: list[Cell] = [agent, *map(drops.get, splits)]
+        cells += costs or [None] * (len(splits) + 1)
+        seeds = [len(results.finished.get(f"{agent} on {split}", ())) for split in splits]
+        rows.append(Row((*cells, checked, " / ".join(map(str, seeds)))))
+        if costs and costs[-1]:
+            shown[agent] = {f"drop on {split}": drop for split, drop in drops.items()}
+            shown[agent]["cost of being held out"] = costs[-1]
+    title = "What it costs a rule to be held out"
+    columns = [Column("")]
+    columns += [Column(f"drop, {split}", signed=True) for split in splits]
+    columns += [Column(f"cost, held out by {split}", signed=True) for split in splits]
+    columns += [Column(name, signed=True) for name in ("cost, both", "cost, fresh exam")]
+    return Exhibit(
+        tables=(
+            Table(
+                name=UNSEEN,
+                title=title,
+                caption=f"Drop: ID − OOD success, of different rules. {COST} Everybody starts from "
+                "the same tapes under every rule. On a fresh exam: other start tapes, drawn with "
+                f"the salt {FRESH!r}, for the last states of the first {CHECKED} seeds. "
+                f"{OVER_RULES}",
+                columns=(*columns, Column("seeds")),
+                rows=tuple(rows),
+            ),
+        ),
+        pictures=(
+            Picture(
+                name=UNSEEN,
+                title=title,
+                caption="The drop compares the rules of two sides, the cost every rule with "
+                f"itself. {OVER_RULES}",
+                figure=dots(shown, x="strict success lost", references={"nothing lost": 0.0}),
+            ),
+        )
+        if shown
+        else (),
+    )
+
+
+def costs(scale: Scale, root: Path) -> dict[str, Interval]:
+    """What it costs a rule to be held out, by agent, of those that were crossed."""
+    known = crossings(Results(scale, root, crossed_settings(scale)))
+    found = {agent: stats.cost_of_unseen([*of.values()]) for agent, of in known.items()}
+    return {agent: cost for agent, cost in found.items() if cost}
+
+
+def crossings(results: Results) -> dict[str, dict[str, Training]]:
+    """By agent and split what its finished runs came to, of those that tell of their spread: with
+    two seeds and with two rules on each side.
+
+    Settings are called `agent on split`.
+    """
+    found: dict[str, dict[str, Training]] = {}
+    for name, specs in results.finished.items():
+        agent, split = name.split(" on ")
+        exam = specs[0].exam
+        if len(specs) > 1 and min(len(exam.rows(side)) for side in SUBSETS) > 1:
+            scores = np.array([by_rule(results, spec) for spec in specs])
+            found.setdefault(agent, {})[split] = _training(scores, exam)
+    return found
+
+
+def _training(scores: np.ndarray, exam: Exam) -> Training:
+    return Training(scores, exam.rules, exam.subsets == "ood")
+
+
+def by_rule(results: Results, spec: RunSpec) -> np.ndarray:
+    """A run's success under each rule of its exam, `[R]`: mean of the evaluations that count."""
+    curve = store.read_table(results.path(spec) / "curve.parquet")
+    at = score.counted(curve["step"], spec.last)
+    success, rules = curve["success"][at].astype(float), curve["rule"][at]
+    return np.array([success[rules == rule].mean() for rule in spec.exam.rules])
+
+
+def anew(results: Results, agent: str, splits: Iterable[str]) -> list[Training]:
+    """The same from other start tapes, for the last states of the first seeds; none where these
+    were neither kept nor measured in time."""
+    found = []
+    for split in splits:
+        specs = results.finished[f"{agent} on {split}"][:CHECKED]
+        exam = replace(specs[0].exam, salt=FRESH)
+        counts = [_asked_anew(results, spec, exam) for spec in specs]
+        known = [count for count in counts if count is not None]
+        if len(known) > 1:
+            found.append(_training(np.array(known) / exam.episodes, exam))
+    return found
+
+
+def _asked_anew(results: Results, spec: RunSpec, exam: Exam) -> list[int] | None:
+    """In how many episodes under each rule a run's last policy succeeds; measured once."""
+    path, name = results.path(spec), f"successes-{results.mark(spec)}"
+    if not results.kept_file(exam, name).is_file() and store.load_checkpoint(path) is None:
+        return None
+
+    def measure() -> list[int]:
+        policy = training.load_run(path, exam.task).policy
+        found = rollout(policy, exam.task, None, exam.episodes, salt=exam.salt)
+        return [int(count) for count in found.success.sum(axis=1)]
+
+    return list(results.kept(exam, name, measure))
+
+
+EXPERIMENTS = (
+    Experiment(
+        name="split-robustness",
+        about="Does it matter which rules are held out?",
+        settings=partition_settings,
+        show=show_partitions,
+        paper="fig:split_robustness",
+    ),
+    Experiment(
+        name=UNSEEN,
+        about="Each rule against itself: what does it cost that it was not trained on?",
+        settings=crossed_settings,
+        show=show_crossed,
+    ),
+)

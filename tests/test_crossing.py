@@ -1,12 +1,17 @@
 """Each rule against itself: what it costs not to have been trained on it."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scores import SEED_SPREAD, chance, coverage, generator, refused_in_one_line
-from tapebench import stats
+from stored_runs import sit, store_bundle
+from tapebench import bundle, stats
+from tapebench.exam import make_exam
+from test_cli import tape
 
 RULES = np.arange(60)
 HELD_OUT = (RULES < 20, (RULES >= 15) & (RULES < 35))
@@ -108,3 +113,73 @@ def test_new_seeds_and_new_rules_are_covered(seeds, partitions):
     truth = np.mean([one.mean for one in found])
     assert truth == pytest.approx(0.03, abs=0.01)
     assert 0.92 < coverage(truth, found) < 0.98
+
+
+# Of anybody's results
+
+
+EXAMS = {
+    split: make_exam(split=split, length=8, horizon=8, episodes=2)
+    for split in ("fps30", "matched30")
+}
+OTHER = dict(zip(EXAMS, reversed(EXAMS.values()), strict=True))
+
+
+@pytest.fixture(scope="module")
+def sat(tmp_path_factory):
+    """Bundles of an agent that flips ones unless a rule was held out from it, by split."""
+    root, found = tmp_path_factory.mktemp("bundles"), {}
+    for split, exam in EXAMS.items():
+        for seed in range(2):
+            skilled, poor = (sit(name, seed, exam) for name in ("any-one", "any-cell"))
+            at = np.isin(exam.rules, exam.test)[:, None, None]
+            cells = np.where(at, poor.cells, skilled.cells)
+            path = root / f"{split}-{seed}.tape"
+            made = bundle.replay(np.maximum(cells, 0), exam, "forgetful")
+            bundle.write(path, made, exam, {"policy": "forgetful", "sees_rule": False})
+            found.setdefault(split, []).append(str(path))
+    return found
+
+
+def test_the_cost_is_told_of_bundles(capsys, sat):
+    every = [path for paths in sat.values() for path in paths]
+    code, out, _ = tape(capsys, "unseen", *every, "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert document["names"] == ["forgetful"]
+    lost = np.mean(
+        [
+            sit(name, seed, exam).success[held_out].mean() * sign
+            for split, exam in EXAMS.items()
+            for held_out in [np.isin(exam.rules, [*set(exam.test) - set(OTHER[split].test)])]
+            for name, sign in (("any-one", 2), ("any-cell", -2))
+            for seed in range(2)
+        ]
+    )
+    assert document["cost"]["mean"] == pytest.approx(lost)
+    assert lost > 0.1
+    assert document["cost"]["low"] > 0
+    for split, row in document["splits"].items():
+        assert row["seeds"] == 2
+        assert row["drop"]["mean"] == pytest.approx(row["id"] - row["ood"])
+        assert row["cost"]["low"] <= row["cost"]["mean"] <= row["cost"]["high"]
+        assert split in EXAMS
+    code, out, _ = tape(capsys, "unseen", *every)
+    assert code == 0
+    assert f"costs {lost:+.3f}" in " ".join(out.split())
+
+
+def test_what_an_unseen_law_costs_needs_two_splits_and_two_seeds(capsys, sat, tmp_path):
+    other = tmp_path / "other.tape"
+    store_bundle(other, exam=make_exam(split="matched30", length=9, horizon=9, episodes=2))
+    (a, b), (c, _) = sat.values()
+    for paths, complaint in (
+        ([a, b], "two splits or more are needed"),
+        ([a, b, c], "add more of matched30"),
+        ([a, b, str(other)], "differ in more than their split: length, horizon"),
+        ([a, b, c, "nowhere.tape"], "there is no nowhere.tape"),
+    ):
+        code, out, err = tape(capsys, "unseen", *paths)
+        assert (code, out) == (2, "")
+        assert complaint in err
+        assert err.count("\n") == 1

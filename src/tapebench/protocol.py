@@ -254,13 +254,18 @@ class Sat:
 def sit_or_read(who: str, exam: Exam, **given: Any) -> Sat:
     """Successes of a policy that sits `exam` now, or those in a bundle or in stored runs."""
     path = Path(who)
-    if path.is_dir():
-        return _read_runs(path)
-    if path.is_file():
-        found = bundle.verify(path)
-        return Sat(found.about["policy"], found.exam, found.episodes.success[None].astype(float))
+    if path.is_dir() or path.is_file():
+        return read_sat(path)
     outcome = evaluate(who, exam, **given)
     return Sat(who, exam, np.array([run.success for run in outcome.runs], float))
+
+
+def read_sat(path: Path) -> Sat:
+    """Successes in a bundle or in stored runs."""
+    if path.is_dir():
+        return _read_runs(path)
+    found = bundle.verify(path)
+    return Sat(found.about["policy"], found.exam, found.episodes.success[None].astype(float))
 
 
 def _read_runs(path: Path) -> Sat:
@@ -334,6 +339,64 @@ def compare(a: Sat, b: Sat) -> dict[str, Any]:
         for subset, p in zip(present, corrected, strict=True):
             document[subset]["p_holm"] = float(p)
     return document
+
+
+def unseen(sat: Sequence[Sat]) -> dict[str, Any]:
+    """What it costs an agent that a rule was not trained on, see `stats.cost_of_unseen`.
+
+    Each of `sat` is one or more seeds trained with a split, on that split's exam; there have to be
+    two splits and two seeds of each. Intervals are over seeds and rules.
+    """
+    groups: dict[str, list[Sat]] = {}
+    for one in sat:
+        groups.setdefault(one.exam.hash, []).append(one)
+    exams = [group[0].exam for group in groups.values()]
+    sides = ("split", "train", "test")
+    for exam in exams[1:]:
+        differing = [
+            key
+            for key, value in exam.identity.items()
+            if key not in sides and value != exams[0].identity[key]
+        ]
+        if differing:
+            raise ValueError(
+                f"the exams differ in more than their split: {', '.join(differing)}; sit alike ones"
+            )
+    if len({exam.split for exam in exams}) < max(len(exams), 2):
+        raise ValueError(
+            "results of one agent trained with two splits or more are needed, each on the whole "
+            f"exam of its split; these are of {', '.join(sorted(exam.split for exam in exams))}"
+        )
+    trainings = [
+        stats.Training(
+            np.concatenate([one.success.mean(axis=2) for one in group]),
+            exam.rules,
+            exam.subsets == "ood",
+        )
+        for exam, group in zip(exams, groups.values(), strict=True)
+    ]
+    few = [exam.split for exam, one in zip(exams, trainings, strict=True) if len(one.scores) < 2]
+    if few:
+        raise ValueError(f"one seed tells nothing of their spread: add more of {', '.join(few)}")
+    cost = stats.cost_of_unseen(trainings)
+    if cost is None:
+        raise ValueError("no rules were held out by one split and trained on with another")
+    return {
+        "names": sorted({one.name for one in sat}),
+        "exam": exams[0].name,
+        "splits": {
+            exam.split: {
+                "seeds": len(training.scores),
+                "id": float(training.scores[:, exam.rows("id")].mean()),
+                "ood": float(training.scores[:, exam.rows("ood")].mean()),
+                "drop": asdict(stats.drop_over_rules(training)),
+                "cost": asdict(found) if (found := stats.cost_of_unseen(trainings, at)) else None,
+            }
+            for at, (exam, training) in enumerate(zip(exams, trainings, strict=True))
+        },
+        "cost": asdict(cost),
+        "interval_over": "seeds and rules",
+    }
 
 
 def power(

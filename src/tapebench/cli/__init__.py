@@ -9,7 +9,7 @@ import tyro
 
 from tapebench import __version__
 from tapebench.cli.bench import Bench
-from tapebench.cli.exam import Compare, Evaluate, Verify
+from tapebench.cli.exam import Compare, Evaluate, Unseen, Verify
 from tapebench.cli.laws import Exact, Oracle, Show
 from tapebench.cli.play import Play
 from tapebench.cli.report import Report
@@ -32,6 +32,7 @@ Command = (
     | Annotated[Show, tyro.conf.subcommand("show")]
     | Annotated[Splits, tyro.conf.subcommand("splits")]
     | Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Unseen, tyro.conf.subcommand("unseen")]
     | Annotated[Verify, tyro.conf.subcommand("verify")]
 )
 

@@ -1,4 +1,4 @@
-"""`tape evaluate|compare|verify`: sit an exam, compare two that did, replay a result."""
+"""`tape evaluate|compare|unseen|verify`: sit an exam, compare those who did, replay a result."""
 
 from __future__ import annotations
 
@@ -157,6 +157,35 @@ class Compare:
 
 
 @dataclass(frozen=True)
+class Unseen:
+    """What does it cost an agent that a law was not trained on? Each rule is held against itself.
+
+    A drop from seen to held-out rules compares different rules. Train the same agent with two
+    splits, two seeds or more of each, and have every seed sit the exam of its split: this compares
+    success on a rule where it was trained on and where it was held out.
+    """
+
+    results: tyro.conf.Positional[tuple[str, ...]]
+    """Bundles and directories of runs, of two splits or more."""
+    json: bool = False
+    """Print one JSON document."""
+
+    def run(self) -> None:
+        from tapebench import protocol
+
+        found = []
+        for path in self.results:
+            if not Path(path).exists():
+                raise ValueError(f"there is no {path}: name bundles or directories of runs")
+            found.append(protocol.read_sat(Path(path)))
+        document = protocol.unseen(found)
+        if self.json:
+            print(json.dumps(document))
+        else:
+            print_unseen(document)
+
+
+@dataclass(frozen=True)
 class Verify:
     """Replay every action of a result bundle: does it prove what it claims?
 
@@ -298,3 +327,26 @@ def print_comparison(document: dict[str, Any]) -> None:
     console = Console()
     console.print(table)
     console.print(f"interval over {document['interval_over']}, paired on the same exam")
+
+
+def print_unseen(document: dict[str, Any]) -> None:
+    """What an unseen law costs, as a table and a sentence."""
+    from rich.console import Console
+    from rich.table import Table
+
+    def shown(interval: dict[str, float] | None) -> str:
+        if interval is None:
+            return ""
+        return f"{interval['mean']:+.3f} {ends([interval['low'], interval['high']])}"
+
+    title = f"{', '.join(document['names'])}, {document['exam']} exam"
+    table = Table("split", "seeds", "ID", "OOD", "drop", "cost of being held out", title=title)
+    for split, row in document["splits"].items():
+        means = (f"{row[side]:.3f}" for side in ("id", "ood"))
+        table.add_row(split, str(row["seeds"]), *means, shown(row["drop"]), shown(row["cost"]))
+    console = Console()
+    console.print(table)
+    console.print(
+        f"not to have been trained on a rule costs {shown(document['cost'])} of success "
+        f"(95% over {document['interval_over']})"
+    )

@@ -90,6 +90,22 @@ def test_a_claim_about_all_agents_needs_all_of_them(intervals, verdict):
     assert claims.told_of_all(entries, found, "a drop")[1] == verdict
 
 
+@pytest.mark.parametrize(
+    ("ends", "verdict"),
+    [((0.01, 0.02), "does not hold"), ((0.01, 0.03), "in part"), ((0.03, 0.03), "open")],
+)
+def test_unseen_laws_explain_a_drop_if_they_cost_as_much(ends, verdict):
+    entries = [SimpleNamespace(agent=name) for name in ("dqn", "ppo", "rad")]
+    costs = {
+        name: Interval(0.0, -high, high) for name, high in zip(("dqn", "ppo"), ends, strict=True)
+    }
+    *_, here, found = claims.law_alone(None, entries, costs)
+    assert found == verdict
+    assert here.endswith("of 2")
+    told = claims.about_costs(costs)
+    assert f"none ends above +{max(ends):.3f}" in told
+
+
 def test_the_order_of_two_agents_counts_where_both_tables_tell_them_apart():
     low, high, between = Interval(0.1, 0.0, 0.2), Interval(0.6, 0.5, 0.7), Interval(0.3, 0.1, 0.6)
     assert claims.apart(high, low) == 1

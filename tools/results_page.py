@@ -142,7 +142,7 @@ def page(place: Path) -> tuple[str, list[Picture]]:
         parts += show(drawn)
     if len(found) == len(SPLITS):
         parts += ["## Does the drop survive matching?", bullets(claims.survival(found))]
-    held = claims.claims_table(found[SPLITS[0]]) if SPLITS[0] in found else None
+    held = claims.claims_table(found[SPLITS[0]], costs) if SPLITS[0] in found else None
     if held:
         parts += [f"## {held.title}", held.grid(), held.caption]
     for track, title in OTHER_TRACKS.items():

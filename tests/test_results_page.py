@@ -44,6 +44,10 @@ def test_sentences_follow_from_the_intervals(runs, tmp_path, monkeypatch):
     assert "**Beside `random`** (0.056 / 0.073), on both sides alike: " in told
     assert "**What additions buy.** Better: eyes (any-one − any-cell)." in told
     assert "**What memory buys.**" not in told
+    assert (
+        "**Runs that fail**, with less than half the ID success of their agent's median: none."
+        in told
+    )
     rows = [line for line in text.splitlines() if line.startswith("| eyes |")]
     assert [row.split(" | ")[-1] for row in rows] == ["better |"] * 4
     assert "| nothing |" not in text

@@ -59,6 +59,11 @@ def in_short(
     for name in ("flip-ones", "random"):
         yield about_line(first, name)
     yield f"**Of what is possible**, ID / OOD: {about_shares(first)}."
+    yield (
+        "**Runs that fail**, with less than half the ID success of their agent's median: "
+        + (", ".join(failures(found)) or "none")
+        + "."
+    )
     held = claims_table(first, costs)
     says = [(str(row.cells[-1]), str(row.cells[0])) for row in held.rows] if held else []
     for question, answers in (
@@ -122,6 +127,16 @@ def about_shares(contest: Contest) -> str:
         parts = [share(contest, entry, side).mean for side in contest.subsets()]
         told.append(f"`{entry.agent}` {' / '.join(f'{100 * part:.1f}%' for part in parts)}")
     return ", ".join(told)
+
+
+def failures(found: Mapping[str, Contest]) -> Iterable[str]:
+    """How many runs of an agent fall far behind its others, by split; a mean hides them."""
+    for split, contest in found.items():
+        for entry in findings.ranked(contest):
+            own = entry.scores["success"][:, contest.exam.rows("id")].mean(axis=1)
+            count = int((own < np.median(own) / 2).sum())
+            if count:
+                yield f"`{entry.agent}` {count} of {len(own)} on `{split}`"
 
 
 def additions(contest: Contest) -> list[tuple[str, str]]:

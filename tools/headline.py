@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import claims
-from tapebench import bench, protocol, shipped, store
+from tapebench import protocol, shipped, store
 from tapebench.experiments import Scale, partitions
 from tapebench.experiments.partitions import UNSEEN
 from tapebench.report import findings, results
@@ -67,7 +67,7 @@ def find(place: Path) -> tuple[Contest, protocol.Track]:
         track = protocol.get_track(name)
         contest = results.find(contests, name, track.exam())
         if contest:
-            return replace(contest, lines=bench.lines(contest.exam, place)), track
+            return replace(contest, lines=results.lines(contest.exam, place)), track
     raise ValueError(
         f"there are no finished runs of the tracks {' or '.join(TRACKS)} in {place}: "
         f"tape bench --track {TRACKS[-1]} --out {place} makes them"

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 import claims
-from tapebench import bench, experiments, protocol, shipped, stats, store
+from tapebench import experiments, protocol, shipped, stats, store
 from tapebench.exam import SUBSETS
 from tapebench.experiments import Exhibit, Scale, partitions
 from tapebench.experiments.partitions import UNSEEN
@@ -178,7 +178,7 @@ def contest_of(place: Path, name: str, split: str | None = None) -> Contest | No
     mixed = [entry.agent for entry in contest.entries if entry.is_mixed]
     if mixed:
         raise SystemExit(f"runs of {', '.join(mixed)} in {place} were made with several settings")
-    return replace(contest, lines=bench.lines(exam, place))
+    return replace(contest, lines=results.lines(exam, place))
 
 
 @cache

@@ -197,24 +197,6 @@ def _recorded(plan: Plan, root: Path, executor: Executor) -> Iterator[Callable[[
         note()
 
 
-def lines(
-    exam: Exam, root: Path, progress: Callable[[str], Any] = lambda name: None
-) -> dict[str, score.Line]:
-    """What needs no training on this exam; run on the spot once if it is not shipped, then kept."""
-    known = results.known_lines(exam, root)
-    if known is not None:
-        return known
-    found = score.run_lines(exam, progress)
-    file = root / "lines" / f"{exam.hash}.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    plain = {
-        name: {metric: by_rule.tolist() for metric, by_rule in line.items()}
-        for name, line in found.items()
-    }
-    store.write_json(file, {"exam": exam.identity, "lines": plain})
-    return found
-
-
 def replay(
     root: Path, progress: Callable[[str, int, int], Any] = lambda what, done, total: None
 ) -> list[str]:

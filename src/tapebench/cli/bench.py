@@ -177,11 +177,12 @@ class Bench:
     def summarise(self, planned: Plan, failures: Sequence[Failure]) -> Summary:
         """The main table, beside references that may have to be run first."""
         from tapebench import bench, score, training
+        from tapebench.report import results
 
         training.use_compilation_cache()
         with progress() as show:
             count = iter(range(1, len(score.LINES) + 1))
-            beside = bench.lines(
+            beside = results.lines(
                 planned.exam,
                 self.out,
                 lambda _: show("references", next(count), len(score.LINES)),

@@ -21,7 +21,7 @@ from tapebench.experiments.published import published, span, statements
 from tapebench.experiments.references import CANDIDATE_SETS, SMALL, drop, planners, watch
 from tapebench.references.belief import BETA
 from tapebench.references.mpc import CANDIDATES, PLAN
-from tapebench.report.results import known_lines
+from tapebench.report.results import lines
 from tapebench.report.tables import Column, Row, Table
 
 YES, NO, OPEN = "yes", "no", "–"
@@ -276,15 +276,15 @@ def measured_checks(results: Results) -> list[Check]:
     near = {name: one is not None and one.low <= told <= one.high for name, one in reached.items()}
     mix = {kind: int(published()["split"].mean("held-out rules", kind)) for kind in rules.TYPES}
     ours = rules.count_types(splits.load("fps30").test)
-    lines = known_lines(exam, results.root) or score.lines(exam)
+    known = lines(exam, results.root)
     sides = [side for side in SUBSETS if len(exam.rows(side))]
     trivial = "; ".join(
         f"{name} "
         + ", ".join(
-            f"{side.upper()} {lines[name]['success'][exam.rows(side)].mean():.3f}" for side in sides
+            f"{side.upper()} {known[name]['success'][exam.rows(side)].mean():.3f}" for side in sides
         )
         for name in ("random", "flip-ones")
-        if name in lines
+        if name in known
     )
     learned = ", ".join(
         f"{side.upper()} {span(main.mean(agent, f'{side}.success') for agent in main.rows)}"

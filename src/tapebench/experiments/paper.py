@@ -16,7 +16,7 @@ from tapebench.experiments import Exhibit, Experiment, Results, Scale, untrained
 from tapebench.experiments.variants import Variant, compare, over_seeds, share, slug
 from tapebench.policy import Policy
 from tapebench.report import findings, illustrations
-from tapebench.report.results import read
+from tapebench.report.results import lines, read
 from tapebench.report.tables import Column, Row, Table
 from tapebench.rollout import rollout
 from tapebench.training import RunSpec
@@ -77,7 +77,9 @@ def show_horizons(results: Results) -> Exhibit:
     short, long = results.exam, longer_exam(results)
     sides = [side for side in SUBSETS if len(short.rows(side))]
     exams = {f"H = {exam.task.horizon}": exam for exam in (short, long)}
-    planned = {name: score.lines(exam)[score.PLANNER]["success"] for name, exam in exams.items()}
+    planned = {
+        name: lines(exam, results.root)[score.PLANNER]["success"] for name, exam in exams.items()
+    }
     rows = []
     for agent, specs in results.finished.items():
         longer = [examined(results, spec, long) for spec in specs]
@@ -233,7 +235,7 @@ def show_fixed(results: Results) -> Exhibit:
         for agent in agents:
             runs = results.summaries(f"{agent}, rule {rule}")
             cells.append(share([only_side(run)["success"] for run in runs]) if runs else None)
-        rows.append(Row((*cells, *_beside(exam))))
+        rows.append(Row((*cells, *_beside(results, exam))))
     return Exhibit(
         tables=(
             Table(
@@ -258,9 +260,9 @@ def only_side(run: Mapping[str, Any]) -> Any:
     return next(run[side] for side in SUBSETS if side in run)
 
 
-def _beside(exam: Exam) -> list[float]:
+def _beside(results: Results, exam: Exam) -> list[float]:
     """Success of the references on an exam, and the ceiling."""
-    found = score.lines(exam)
+    found = lines(exam, results.root)
     possible = exam.ceilings(exam.optimal_steps())
     return [*(float(found[n]["success"].mean()) for n in score.LINES), float(possible.mean())]
 
@@ -291,7 +293,7 @@ def show_small(results: Results) -> Exhibit:
         exam = results.finished[name][0].exam
         length = exam.task.length
         runs = results.summaries(name)
-        planned = score.lines(exam)[score.PLANNER]["success"]
+        planned = lines(exam, results.root)[score.PLANNER]["success"]
         possible = exam.ceilings(exam.optimal_steps())
         for side in SUBSETS:
             at = exam.rows(side)

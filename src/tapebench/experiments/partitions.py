@@ -19,6 +19,7 @@ from tapebench.experiments.ablations import of_networks
 from tapebench.experiments.paper import FRESH, SEEDS
 from tapebench.experiments.variants import over_seeds, share
 from tapebench.report.figures import Picture, boxes, dots
+from tapebench.report.results import lines
 from tapebench.report.tables import CEILING, REFERENCE, Cell, Column, Row, Table
 from tapebench.rollout import rollout
 from tapebench.stats import Interval, Training
@@ -73,7 +74,7 @@ def show_partitions(results: Results) -> Exhibit:
         runs = [run for run in results.summaries(name) if "ood" in run]
         if runs:
             if split not in beside:
-                beside[split] = _ood_beside(results.finished[name][0].exam)
+                beside[split] = _ood_beside(results, results.finished[name][0].exam)
             found.setdefault(agent, {})[split] = [run["ood"]["success"] for run in runs]
     rows = [
         Row(
@@ -130,11 +131,11 @@ def show_partitions(results: Results) -> Exhibit:
     )
 
 
-def _ood_beside(exam: Exam) -> list[float]:
+def _ood_beside(results: Results, exam: Exam) -> list[float]:
     rows = exam.rows("ood")
-    found, possible = score.lines(exam), exam.ceilings(exam.optimal_steps())
-    lines = [float(found[name]["success"][rows].mean()) for name in score.LINES]
-    return [*lines, float(possible[rows].mean())]
+    found, possible = lines(exam, results.root), exam.ceilings(exam.optimal_steps())
+    reached = [float(found[name]["success"][rows].mean()) for name in score.LINES]
+    return [*reached, float(possible[rows].mean())]
 
 
 # Each rule against itself

@@ -7,7 +7,7 @@ experiment, so their numbers may stand in one table; across them they may not.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -225,6 +225,24 @@ def known_lines(exam: Exam, root: Path) -> dict[str, score.Line] | None:
         name: {metric: np.array(by_rule) for metric, by_rule in line.items()}
         for name, line in store.read_json(file)["lines"].items()
     }
+
+
+def lines(
+    exam: Exam, root: Path, progress: Callable[[str], Any] = lambda name: None
+) -> dict[str, score.Line]:
+    """What needs no training on this exam; run on the spot once if it is not shipped, then kept."""
+    known = known_lines(exam, root)
+    if known is not None:
+        return known
+    found = score.run_lines(exam, progress)
+    file = root / "lines" / f"{exam.hash}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    plain = {
+        name: {metric: by_rule.tolist() for metric, by_rule in line.items()}
+        for name, line in found.items()
+    }
+    store.write_json(file, {"exam": exam.identity, "lines": plain})
+    return found
 
 
 def read_curve(path: Path, summary: Mapping[str, Any]) -> dict[str, list[Any]]:

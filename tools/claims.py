@@ -104,8 +104,8 @@ def about_costs(costs: Mapping[str, Interval]) -> str:
     return (
         "**What an unseen law costs**, every rule held against itself, trained on under one split "
         f"and held out by another: {told}. These intervals are over rules too; none ends above "
-        f"{costs[most].high:+.3f} (`{most}`). They are not corrected for the number of agents, and who "
-        "has learnt little has little to lose."
+        f"{costs[most].high:+.3f} (`{most}`). They are not corrected for the number of agents, and "
+        "who has learnt little has little to lose."
     )
 
 

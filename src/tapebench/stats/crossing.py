@@ -14,7 +14,7 @@ import numpy as np
 from scipy.stats import sem
 
 from tapebench.stats.intervals import Interval, t_of_parts
-from tapebench.stats.tables import check
+from tapebench.stats.tables import check, per_rule
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,8 @@ class Training:
     def __post_init__(self) -> None:
         scores = check(self.scores, "scores", axes=2)
         object.__setattr__(self, "scores", scores)
-        for name in ("rules", "held_out"):
-            column = np.asarray(getattr(self, name))
-            if column.shape != scores.shape[1:]:
-                raise ValueError(
-                    f"{name} has shape {column.shape}, the scores {scores.shape[1]} rules: give "
-                    "one a rule"
-                )
-            object.__setattr__(self, name, column)
+        object.__setattr__(self, "rules", per_rule(self.rules, scores, "rules", int))
+        object.__setattr__(self, "held_out", per_rule(self.held_out, scores, "sides", bool))
         if len({*self.rules.tolist()}) != len(self.rules):
             raise ValueError("a rule has two columns: keep one")
 

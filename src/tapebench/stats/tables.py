@@ -38,4 +38,4 @@ def per_rule(values: Any, scores: np.ndarray, what: str, dtype: type = float) ->
         raise ValueError(
             f"{what} have shape {array.shape}, the scores {scores.shape[-1]} rules: give one a rule"
         )
-    return array if dtype is str else check(array, what)
+    return check(array, what) if dtype is float else array

@@ -135,6 +135,15 @@ def test_settings_of_experiments_are_counted_and_left_to_them(tmp_path):
     assert len(results.read(tmp_path).contests) == 3
 
 
+def test_runs_of_tracks_that_were_not_asked_for_are_counted(tmp_path):
+    store_run(tmp_path, "any-one", 0, experiment="lite", track="lite-2")
+    store_run(tmp_path, "any-one", 0, experiment="full+0123abcd", track="full-2")
+    found = results.read(tmp_path, tracks=("full",))
+    assert [contest.experiment for contest in found.contests] == ["full+0123abcd"]
+    assert any("runs of the track lite (1)" in said for said in found.missing)
+    assert not results.read(tmp_path, tracks=("long",)).contests
+
+
 def test_two_runs_of_one_name_are_refused(tmp_path):
     for place in ("a", "b"):
         store_run(tmp_path / place, "first-one", 0)

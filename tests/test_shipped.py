@@ -134,6 +134,11 @@ def test_the_report_of_published_results_needs_no_runs(capsys, monkeypatch, plac
     monkeypatch.setattr(shipped, "PLACE", str(place))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(shipped, "CONTESTS", ("tiny",))
+    code, out, err = tape(capsys, "report", "--published")
+    assert (code, out) == (2, "")
+    assert "no finished runs" in err
+    monkeypatch.setattr(shipped, "CONTESTS", ())
     for _ in range(2):  # laid out, then found
         code, out, err = tape(capsys, "report", "--published")
         assert code == 0, err

@@ -86,11 +86,11 @@ TRAINED_THERE = tuple(
 """Settings of `train-on-test` that differ by the rules trained on."""
 
 ABOUT = """This page is made by `python tools/results_page.py` from the results that come with the
-package; `tape report --published` shows all of them with episodes to watch. An interval is over
-training seeds, for these rules and this exam. Words such as above and below follow from the 95%
-interval of each agent on its own, and between agents from Welch's test with Holm's correction; else
-two are not told apart, or a difference is open, which is not the same as none. One seed decides
-nothing."""
+package; `tape report --published` shows the tracks with more tables and figures, `tape reproduce
+NAME --published` one experiment. An interval is over training seeds, for these rules and this exam.
+Words such as above and below follow from the 95% interval of each agent on its own, and between
+agents from Welch's test with Holm's correction; else two are not told apart, or a difference is
+open, which is not the same as none. One seed decides nothing."""
 
 
 ABOUT_BESIDE = """This page is made by `python tools/results_page.py` from the results that come

@@ -32,6 +32,9 @@ SCHEMA = 1
 PLACE = "data/results"
 """Where pieces are in the package."""
 
+CONTESTS = ("full", "long", "inference")
+"""Tracks that agents were run on to be compared; runs of others are there for experiments."""
+
 MEASURED = re.compile(r"(examined|computed)/[0-9a-f]+/[a-z0-9][a-z0-9.-]*\.json")
 """Files that experiments keep what they measure in."""
 

@@ -23,6 +23,9 @@ class Report:
     """Results directory; the page goes to DIR/report/index.html."""
     published: bool = False
     """Report on the results that come with the package; the page goes to DIR/published."""
+    tracks: tuple[str, ...] = ()
+    """Tracks to report on, like full long; by default all, and of the results that come with the
+    package those that are not there for experiments alone."""
     out: Path | None = None
     """Directory to write to instead of DIR/report."""
     replay: bool = False
@@ -34,6 +37,10 @@ class Report:
     def run(self) -> None:
         from tapebench import report, shipped
 
+        for track in self.tracks:
+            from tapebench import protocol
+
+            protocol.get_track(track)
         root = shipped.directory() if self.published else self.results
         out = self.out or self.results / ("published" if self.published else "report")
         if not root.is_dir():
@@ -45,10 +52,10 @@ class Report:
                 notes = bench.replay(root, show)
             for note in notes:
                 print(f"tape: {note}", file=sys.stderr)
-        page = report.make(root)
+        page = report.make(root, tracks=self.tracks or (shipped.CONTESTS if self.published else ()))
         if not page.sections:
             raise ValueError(
-                f"there are no finished runs in {self.results} to report on: tape bench makes some"
+                f"there are no finished runs in {root} to report on: tape bench makes some"
             )
         tables = sum(len(section.tables) for section in page.sections)
         drawn = sum(len(section.pictures) for section in page.sections) + len(page.illustrations)

@@ -17,15 +17,19 @@ if TYPE_CHECKING:
 def make(
     root: Path,
     *,
+    tracks: Sequence[str] = (),
     title: str = "TAPE report",
     failures: Sequence[tuple[str, str]] = (),
     facts: Sequence[tuple[str, str]] = (),
 ) -> Page:
-    """All that can be said of the finished runs under a directory, but for those of experiments."""
+    """All that can be said of the finished runs under a directory, but for those of experiments.
+
+    Where `tracks` are named, of theirs alone.
+    """
     from tapebench.report import findings, illustrations, results
     from tapebench.report.page import Page, Section
 
-    found = results.read(root, settings=False)
+    found = results.read(root, settings=False, tracks=tracks)
     sections = tuple(
         Section(contest, tuple(findings.tables(contest)), tuple(findings.pictures(contest)))
         for contest in found.contests

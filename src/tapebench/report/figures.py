@@ -510,7 +510,7 @@ def render(figure: Figure, ending: str) -> bytes:
         if figure.get_layout_engine() is not None:
             # Laying out moves things a little each time: once, so that every file is the same.
             figure.draw_without_rendering()
-            figure.set_layout_engine("none")
+            figure.set_layout_engine(None)
         figure.savefig(out, format=ending, metadata=metadata)
     return out.getvalue()
 

@@ -7,6 +7,7 @@ experiment, so their numbers may stand in one table; across them they may not.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -130,23 +131,27 @@ class Findings:
     """What is not there or cannot be used, a sentence each."""
 
 
-def read(root: Path, *, settings: bool = True) -> Findings:
+def read(root: Path, *, settings: bool = True, tracks: Sequence[str] = ()) -> Findings:
     """Read every finished run and every bundle under a directory. Nothing is computed anew.
 
     Without `settings`, runs that are settings of experiments are passed over and only counted,
-    unless there are no others.
+    unless there are no others; so are, where `tracks` are named, runs of others.
     """
     stored = store.load(root)
     missing = [f"{fault}: left out" for fault in stored.damaged]
     missing += _unfinished(root)
     by_id: dict[tuple[str, ...], dict[str, Any]] = {}
     passed_over = 0
+    of_others: Counter[str] = Counter()
     for path in stored.paths:
         try:
             spec = store.read_json(path / "spec.json")
             key = _key(spec["id"])
             if not settings and is_setting(spec):
                 passed_over += 1
+                continue
+            if tracks and track_of(spec) not in tracks:
+                of_others[track_of(spec) or "none"] += 1
                 continue
             summary = store.read_json(path / "summary.json")
             curve = read_curve(path, summary)
@@ -168,7 +173,9 @@ def read(root: Path, *, settings: bool = True) -> Findings:
             "path": path,
         }
     if passed_over and not by_id:
-        return read(root)
+        return read(root, tracks=tracks)
+    for track, count in of_others.items():
+        missing.append(f"runs of the track {track} ({count}): tape report --tracks shows them")
     if passed_over:
         missing.append(
             f"runs that are settings of experiments ({passed_over}): tape reproduce shows them"
@@ -201,9 +208,14 @@ def read(root: Path, *, settings: bool = True) -> Findings:
     return Findings(root, tuple(contests), tuple(missing))
 
 
+def track_of(spec: Mapping[str, Any]) -> str:
+    """The track whose budget a run had, without its version; empty if it had none."""
+    return str(spec.get("track") or "").rpartition("-")[0]
+
+
 def is_setting(spec: Mapping[str, Any]) -> bool:
     """Whether a run was made for an experiment, such as `lite-reward-...`, and not for a track."""
-    track = str(spec.get("track") or "").rpartition("-")[0]
+    track = track_of(spec)
     return bool(track) and str(spec.get("experiment")).startswith(f"{track}-")
 
 

@@ -37,6 +37,7 @@ FLOW = [
     "training",
     "credibility",
     "protocol",
+    "contrasts",
     "sweep",
     "executors",
     "report",

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 import tapebench
-from tapebench import exact, policy, protocol, rules, score, splits, stats, store
+from tapebench import exact, policy, protocol, rules, score, splits, stats
 from tapebench.exam import make_exam
-from tapebench.store import RunId, open_run
 
 
 @pytest.fixture(scope="module")
@@ -127,81 +126,6 @@ def test_bad_requests_are_refused():
         protocol.evaluate("random", make_exam(), split="fps30")
     with pytest.raises(ValueError, match="seeds must be at least 1"):
         protocol.evaluate("random", seeds=0)
-
-
-def stored_runs(root, agent, successes, exam):
-    """Finished runs whose every episode's success is drawn with the given probability."""
-    for seed, probability in enumerate(successes):
-        rng = np.random.default_rng(seed)
-        run_id = RunId("main", agent, "fps30", seed)
-        with open_run(root, run_id, {"exam": exam.identity}) as run:
-            shape = (len(exam.rules), exam.episodes)
-            outcomes = rng.random(shape) < probability
-            run.write(
-                "eval",
-                {
-                    "seed": np.full(outcomes.size, seed),
-                    "rule": np.repeat(exam.rules, exam.episodes),
-                    "trial": np.zeros(outcomes.size, int),
-                    "episode": np.tile(np.arange(exam.episodes), len(exam.rules)),
-                    "success": outcomes.ravel(),
-                },
-            )
-            run.finish({"ood": {"success": float(probability)}})
-
-
-def test_stored_agents_are_compared_by_seeds(tmp_path):
-    exam = make_exam(length=8, horizon=8, episodes=10)
-    stored_runs(tmp_path, "dqn", [0.5, 0.55, 0.52, 0.51], exam)
-    stored_runs(tmp_path, "ppo", [0.3, 0.32, 0.35, 0.31], exam)
-    a, b = (protocol.sit_or_read(str(tmp_path / "main" / name), exam) for name in ("dqn", "ppo"))
-    assert a.success.shape == (4, 256, 10)
-    found = protocol.compare(a, b)
-    assert found["interval_over"] == "seeds"
-    row = found["id"]
-    assert row["a"] - row["b"] == pytest.approx(row["difference"])
-    assert row["interval"][0] > 0.1
-    low, high = row["interval_over_rules_too"]
-    assert low < row["difference"] < high
-    assert row["p"] <= row["p_holm"] < 0.01
-    assert row["improvement"] > 0.7
-    with pytest.raises(ValueError, match="several agents"):
-        protocol.sit_or_read(str(tmp_path), exam)
-
-
-def test_runs_without_episodes_are_refused_with_what_to_do(tmp_path):
-    exam = make_exam(length=8, horizon=8, episodes=10)
-    spec = {"agent": "dqn", "seed": 0, "exam": exam.identity}
-    with store.open_run(tmp_path, store.RunId("main", "dqn", "fps30", 0), spec) as run:
-        run.finish({"ood": {"success": 0.5}})
-    with pytest.raises(ValueError, match=r"hold no episodes.*tape train makes them again"):
-        protocol.sit_or_read(str(tmp_path), exam)
-
-
-def test_policies_are_compared_on_the_same_episodes(tmp_path):
-    exam = make_exam(length=8, horizon=8, rules=[0, 4, 30, 204, 232])
-    protocol.evaluate("flip-ones", exam).write_bundle(tmp_path / "b")
-    a = protocol.sit_or_read("random", exam)
-    b = protocol.sit_or_read(str(tmp_path / "b"), exam)
-    same = protocol.compare(b, b)
-    assert same["id"]["interval"] == [0, 0]
-    found = protocol.compare(a, b)
-    assert found["id"]["difference"] < 0
-    assert found["id"]["rules_won"] == 0 < found["id"]["rules_lost"]
-    other = protocol.sit_or_read("random", make_exam(length=8, horizon=9, rules=[0, 4]))
-    with pytest.raises(ValueError, match=r"sat different exams: .*horizon"):
-        protocol.compare(a, other)
-
-
-def test_power_is_read_from_stored_runs(tmp_path):
-    exam = make_exam(length=8, horizon=8, episodes=1, rules=[0])
-    stored_runs(tmp_path, "dqn", [0.50, 0.54, 0.46], exam)
-    stored = store.load(tmp_path)
-    (row,) = protocol.power(stored, "ood_success", 0.04, 0.8)
-    assert row["sd"] == pytest.approx(0.04)
-    assert row["seeds_needed"] == stats.seeds_needed(0.04, 0.04) == 17
-    with pytest.raises(ValueError, match="did you mean 'ood_success'"):
-        protocol.power(stored, "ood_sucess", 0.04, 0.8)
 
 
 def test_tracks_are_pinned():

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import time
@@ -26,13 +25,12 @@ from tapebench import (
     references,
     rules,
     score,
-    seeding,
     splits,
-    stats,
     store,
     training,
 )
-from tapebench.exam import SUBSETS, Exam, from_identity, make_exam
+from tapebench.agents.api import one_of
+from tapebench.exam import Exam, make_exam
 from tapebench.guest import AgentError
 from tapebench.policy import Policy
 from tapebench.rollout import Episodes, join, rollout
@@ -241,196 +239,6 @@ def _entrants(
         yield untrained(policy)
 
 
-@dataclass(frozen=True)
-class Sat:
-    """Successes on an exam, wherever they come from: all that a comparison needs."""
-
-    name: str
-    exam: Exam
-    success: np.ndarray
-    """`[S, R, E]`: seeds, rules, episodes."""
-
-
-def sit_or_read(who: str, exam: Exam, **given: Any) -> Sat:
-    """Successes of a policy that sits `exam` now, or those in a bundle or in stored runs."""
-    path = Path(who)
-    if path.is_dir() or path.is_file():
-        return read_sat(path)
-    outcome = evaluate(who, exam, **given)
-    return Sat(who, exam, np.array([run.success for run in outcome.runs], float))
-
-
-def read_sat(path: Path) -> Sat:
-    """Successes in a bundle or in stored runs."""
-    if path.is_dir():
-        return _read_runs(path)
-    found = bundle.verify(path)
-    return Sat(found.about["policy"], found.exam, found.episodes.success[None].astype(float))
-
-
-def _read_runs(path: Path) -> Sat:
-    """The seeds of one agent under a directory, averaged over the checkpoints that count."""
-    stored = store.load(path)
-    specs = [store.read_json(run / "spec.json") for run in stored.paths]
-    if not specs:
-        raise ValueError(f"there are no finished runs in {path}")
-    if len({json.dumps(spec.get("exam")) for spec in specs}) > 1:
-        raise ValueError(f"the runs in {path} sat different exams: name a directory further down")
-    if len({spec["id"].rsplit("/", 1)[0] for spec in specs}) > 1:
-        raise ValueError(f"{path} holds several agents: name a directory further down")
-    if not all((run / "eval.parquet").is_file() for run in stored.paths):
-        raise ValueError(
-            f"the runs in {path} hold no episodes, as those that come with the package: "
-            "tape bench or tape train makes them again, and tape evaluate has them sit an exam"
-        )
-    exam = from_identity(specs[0].get("exam"))
-    means = stored.columns(
-        "select seed, rule, trial, episode, avg(success::int) as success from eval "
-        "group by all order by seed, rule, trial, episode"
-    )["success"]
-    shape = (len(specs), len(exam.rules), exam.num_columns)
-    if means.size != np.prod(shape):
-        raise ValueError(f"the runs in {path} hold {means.size} episodes instead of {shape}")
-    return Sat(specs[0]["id"].split("/")[1], exam, means.reshape(shape))
-
-
-def compare(a: Sat, b: Sat) -> dict[str, Any]:
-    """How two differ on the same exam, subset by subset, with paired intervals."""
-    if a.exam.hash != b.exam.hash:
-        differing = [
-            key for key in a.exam.identity if a.exam.identity[key] != b.exam.identity.get(key)
-        ]
-        raise ValueError(f"{a.name} and {b.name} sat different exams: {', '.join(differing)}")
-    over_seeds = len(a.success) > 1 and len(b.success) > 1
-    document: dict[str, Any] = {
-        "a": a.name,
-        "b": b.name,
-        "split": a.exam.split,
-        "exam": a.exam.name,
-        "interval_over": "seeds" if over_seeds else "rules and tapes",
-    }
-    for subset in SUBSETS:
-        at = a.exam.rows(subset)
-        if not len(at):
-            document[subset] = None
-            continue
-        ours, theirs = a.success[:, at], b.success[:, at]
-        rng = seeding.generator(0, "compare", subset)
-        row: dict[str, Any] = {"a": float(ours.mean()), "b": float(theirs.mean())}
-        if over_seeds:
-            by_seed = ours.mean(axis=2), theirs.mean(axis=2)
-            tested = stats.welch(*by_seed)
-            is_paired = len(ours) == len(theirs)
-            interval = stats.paired_interval(*by_seed, rng) if is_paired else tested.difference
-            if is_paired and by_seed[0].shape[1] > 1:
-                in_general = stats.hierarchical_interval(by_seed[0] - by_seed[1], rng)
-                row["interval_over_rules_too"] = [in_general.low, in_general.high]
-            row["p"] = tested.p
-            row["improvement"] = stats.probability_of_improvement(*by_seed, rng).mean
-        else:
-            interval = stats.rule_tape_bootstrap(ours.mean(axis=0) - theirs.mean(axis=0), rng)
-        row |= {"difference": interval.mean, "interval": [interval.low, interval.high]}
-        by_rule = ours.mean(axis=(0, 2)) - theirs.mean(axis=(0, 2))
-        row |= {"rules_won": int((by_rule > 0).sum()), "rules_lost": int((by_rule < 0).sum())}
-        document[subset] = row
-    if over_seeds:
-        present = [subset for subset in SUBSETS if document[subset]]
-        corrected = stats.holm(np.array([document[subset]["p"] for subset in present]))
-        for subset, p in zip(present, corrected, strict=True):
-            document[subset]["p_holm"] = float(p)
-    return document
-
-
-def unseen(sat: Sequence[Sat]) -> dict[str, Any]:
-    """What it costs an agent that a rule was not trained on, see `stats.cost_of_unseen`.
-
-    Each of `sat` is one or more seeds trained with a split, on that split's exam; there have to be
-    two splits and two seeds of each. Intervals are over seeds and rules.
-    """
-    groups: dict[str, list[Sat]] = {}
-    for one in sat:
-        groups.setdefault(one.exam.hash, []).append(one)
-    exams = [group[0].exam for group in groups.values()]
-    sides = ("split", "train", "test")
-    for exam in exams[1:]:
-        differing = [
-            key
-            for key, value in exam.identity.items()
-            if key not in sides and value != exams[0].identity[key]
-        ]
-        if differing:
-            raise ValueError(
-                f"the exams differ in more than their split: {', '.join(differing)}; sit alike ones"
-            )
-    if len({exam.split for exam in exams}) < max(len(exams), 2):
-        raise ValueError(
-            "results of one agent trained with two splits or more are needed, each on the whole "
-            f"exam of its split; these are of {', '.join(sorted(exam.split for exam in exams))}"
-        )
-    trainings = [
-        stats.Training(
-            np.concatenate([one.success.mean(axis=2) for one in group]),
-            exam.rules,
-            exam.subsets == "ood",
-        )
-        for exam, group in zip(exams, groups.values(), strict=True)
-    ]
-    few = [exam.split for exam, one in zip(exams, trainings, strict=True) if len(one.scores) < 2]
-    if few:
-        raise ValueError(f"one seed tells nothing of their spread: add more of {', '.join(few)}")
-    cost = stats.cost_of_unseen(trainings)
-    if cost is None:
-        raise ValueError("no rules were held out by one split and trained on with another")
-    return {
-        "names": sorted({one.name for one in sat}),
-        "exam": exams[0].name,
-        "splits": {
-            exam.split: {
-                "seeds": len(training.scores),
-                "id": float(training.scores[:, exam.rows("id")].mean()),
-                "ood": float(training.scores[:, exam.rows("ood")].mean()),
-                "drop": asdict(stats.drop_over_rules(training)),
-                "cost": asdict(found) if (found := stats.cost_of_unseen(trainings, at)) else None,
-            }
-            for at, (exam, training) in enumerate(zip(exams, trainings, strict=True))
-        },
-        "cost": asdict(cost),
-        "interval_over": "seeds and rules",
-    }
-
-
-def power(
-    stored: store.Results, metric: str, difference: float, wanted: float
-) -> list[dict[str, Any]]:
-    """For every stored agent: spread between seeds, and the seeds that a difference needs."""
-    groups: dict[tuple[str, str, str], list[float]] = {}
-    for run in stored.runs:
-        if metric not in run:
-            close = difflib.get_close_matches(metric, run, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(run)}"
-            raise ValueError(f"the runs have no {metric!r}: {hint}")
-        groups.setdefault((run["experiment"], run["agent"], run["split"]), []).append(run[metric])
-    found = []
-    for (experiment, agent, split), values in sorted(groups.items()):
-        if len(values) < 2:
-            continue
-        sd = stats.pooled_sd(np.array(values))
-        found.append(
-            {
-                "experiment": experiment,
-                "agent": agent,
-                "split": split,
-                "seeds": len(values),
-                "sd": sd,
-                "seeds_needed": stats.seeds_needed(difference, sd, power=wanted),
-                "power_now": stats.power_of(len(values), difference, sd),
-            }
-        )
-    if not found:
-        raise ValueError("no agent has two finished seeds, so their spread is unknown: run more")
-    return found
-
-
 @dataclass(frozen=True, kw_only=True)
 class Track:
     """A pre-registered budget: everything that must be fixed before any result is seen."""
@@ -611,8 +419,4 @@ def tracks() -> dict[str, Track]:
 
 def get_track(name: str) -> Track:
     """A track by name; an unknown name suggests the nearest."""
-    if name not in tracks():
-        close = difflib.get_close_matches(name, tracks(), n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(tracks())}"
-        raise ValueError(f"unknown track {name!r}: {hint}")
-    return tracks()[name]
+    return tracks()[one_of("track", name, tracks())]

@@ -141,15 +141,15 @@ class Compare:
     """Print one JSON document."""
 
     def run(self) -> None:
-        from tapebench import protocol
+        from tapebench import contrasts
 
         exam = self.asked.make()
         with progress() as show:
             sides = [
-                protocol.sit_or_read(who, exam, seeds=self.seeds, progress=show)
+                contrasts.sit_or_read(who, exam, seeds=self.seeds, progress=show)
                 for who in (self.a, self.b)
             ]
-        document = protocol.compare(*sides)
+        document = contrasts.compare(*sides)
         if self.json:
             print(json.dumps(document))
         else:
@@ -171,14 +171,14 @@ class Unseen:
     """Print one JSON document."""
 
     def run(self) -> None:
-        from tapebench import protocol
+        from tapebench import contrasts
 
         found = []
         for path in self.results:
             if not Path(path).exists():
                 raise ValueError(f"there is no {path}: name bundles or directories of runs")
-            found.append(protocol.read_sat(Path(path)))
-        document = protocol.unseen(found)
+            found.append(contrasts.read_sat(Path(path)))
+        document = contrasts.unseen(found)
         if self.json:
             print(json.dumps(document))
         else:

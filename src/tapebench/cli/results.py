@@ -55,9 +55,9 @@ class Power:
     """Print one JSON document."""
 
     def run(self) -> None:
-        from tapebench import protocol, store
+        from tapebench import contrasts, store
 
-        rows = protocol.power(store.load(self.results), self.metric, self.difference, self.power)
+        rows = contrasts.power(store.load(self.results), self.metric, self.difference, self.power)
         document = {"difference": self.difference, "metric": self.metric, "power": self.power}
         columns = ("experiment", "agent", "split", "seeds", "sd", "seeds needed", "power now")
         report(

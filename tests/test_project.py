@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "tapebench"
 
 FLOW = [
+    "naming",
     "dynamics",
     "seeding",
     "stats",

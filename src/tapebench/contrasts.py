@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from tapebench import bundle, seeding, stats, store
-from tapebench.agents.api import one_of
 from tapebench.exam import SUBSETS, Exam, from_identity
+from tapebench.naming import one_of
 from tapebench.protocol import evaluate
 
 

@@ -5,7 +5,6 @@ Both are registered as `Tape-v0` by `import tapebench`. Neither imports JAX.
 
 from __future__ import annotations
 
-import difflib
 import operator
 from typing import Any
 
@@ -17,6 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from tapebench import draw, dynamics, seeding
+from tapebench.naming import one_of
 from tapebench.task import (
     MAX_REDRAWS,
     Task,
@@ -474,10 +474,7 @@ def _observation_space(chosen: Task) -> spaces.Box:
 def _check_options(options: dict[str, Any] | None, known: tuple[str, ...]) -> dict[str, Any]:
     given = dict(options or {})
     for name in given:
-        if name not in known:
-            close = difflib.get_close_matches(str(name), known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
-            raise ValueError(f"unknown reset option {name!r}: {hint}")
+        one_of("reset option", name, known)
     return given
 
 

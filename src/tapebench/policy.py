@@ -11,7 +11,6 @@ memory), since the evaluator compiles it once.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tapebench import dynamics
+from tapebench.naming import one_of
 from tapebench.task import Task
 
 
@@ -133,11 +133,7 @@ NAMED: dict[str, Callable[[Task], Policy]] = {
 
 def make(name: str, task: Task, known: Sequence[str] = tuple(NAMED)) -> Policy:
     """A policy by name; an unknown name suggests the nearest of those that are `known`."""
-    if name not in NAMED:
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
-        raise ValueError(f"unknown policy {name!r}: {hint}")
-    return NAMED[name](task)
+    return NAMED[one_of("policy", name, known)](task)
 
 
 def _no_memory(rule: Any, num: int) -> tuple[()]:

@@ -29,9 +29,9 @@ from tapebench import (
     store,
     training,
 )
-from tapebench.agents.api import one_of
 from tapebench.exam import Exam, make_exam
 from tapebench.guest import AgentError
+from tapebench.naming import one_of
 from tapebench.policy import Policy
 from tapebench.rollout import Episodes, join, rollout
 

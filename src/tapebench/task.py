@@ -7,7 +7,6 @@ everywhere. `reward` is the one definition of the reward, shared by all of them.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapebench import dynamics, splits
+from tapebench.naming import one_of
 
 REWARDS = ("distance", "sparse", "potential")
 MAX_HORIZON = 65_536
@@ -70,10 +70,7 @@ def make_task(
         raise ValueError(f"horizon must be a positive integer, not {horizon!r}")
     if not 1 <= horizon <= MAX_HORIZON:
         raise ValueError(f"horizon must be a positive integer up to {MAX_HORIZON}, not {horizon}")
-    if not isinstance(reward, str) or reward not in REWARDS:
-        close = difflib.get_close_matches(str(reward), REWARDS, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(REWARDS)}"
-        raise ValueError(f"unknown reward {reward!r}: {hint}")
+    one_of("reward", reward, REWARDS)
     goal_tape = None if isinstance(goal, str) and goal == "random" else parse_goal(goal, length)
     density = _check_share("start_density", start_density)
     only_start = {0.0: 0, 1.0: (1 << length) - 1}.get(density)
@@ -98,10 +95,7 @@ def resolve(task: Task | None, options: dict[str, Any]) -> Task:
     """The task that a face was given: ready-made, or as options to validate; not both."""
     known = inspect.signature(make_task).parameters
     for name in options:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
-            raise TypeError(f"unknown option {name!r}: {hint}")
+        one_of("option", name, known, TypeError)
     if task is None:
         return make_task(**options)
     if not isinstance(task, Task):

@@ -13,6 +13,8 @@ from dataclasses import fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tapebench.naming import one_of
+
 if TYPE_CHECKING:
     from tapebench import env as envs
     from tapebench.agents.api import Agent, Make
@@ -23,8 +25,6 @@ NAMES = ("dqn", "rad", "curl", "pearl", "ppo", "ppo-dr", "rppo", "dreamer", "aut
 
 def load(name: str) -> tuple[type[Any], Make]:
     """The `Config` and the `make` of an agent; an unknown name suggests the nearest."""
-    from tapebench.agents.api import one_of
-
     place = one_of("agent", name, NAMES).replace("-", "_")
     module = import_module(f"tapebench.agents.{place}")
     return module.Config, module.make
@@ -32,8 +32,6 @@ def load(name: str) -> tuple[type[Any], Make]:
 
 def configure(name: str, **overrides: Any) -> Any:
     """The agent's `Config` with some fields changed; an unknown one suggests the nearest."""
-    from tapebench.agents.api import one_of
-
     config = load(name)[0]
     known = [field.name for field in fields(config)]
     for option in overrides:

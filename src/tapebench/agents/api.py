@@ -5,8 +5,7 @@ Also what every agent's file needs and there is only one way to do.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -152,16 +151,6 @@ def observation_size(env: envs.TapeEnv, params: envs.EnvParams) -> int:
     if isinstance(obs, dict):
         raise ValueError("agents take float observations: make the environment without packed")
     return int(obs.shape[-1])
-
-
-def one_of(kind: str, name: str, known: Iterable[str]) -> str:
-    """Return `name` if it is known, else raise a `ValueError` that suggests the nearest."""
-    known = tuple(known)
-    if name in known:
-        return name
-    close = difflib.get_close_matches(str(name), known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
-    raise ValueError(f"unknown {kind} {name!r}: {hint}")
 
 
 def check_counts(config: Any, *names: str) -> None:

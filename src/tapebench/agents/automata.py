@@ -75,9 +75,9 @@ from tapebench.agents.api import (
     check_shares,
     descend,
     observation_size,
-    one_of,
 )
 from tapebench.agents.replay import Replay
+from tapebench.naming import one_of
 from tapebench.policy import Policy, blind
 from tapebench.references import search
 from tapebench.references.ball import MAX_LENGTH

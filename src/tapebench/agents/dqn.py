@@ -45,10 +45,10 @@ from tapebench.agents.api import (
     descend,
     learning_rate,
     observation_size,
-    one_of,
     snapshot,
 )
 from tapebench.agents.replay import Batch, Replay
+from tapebench.naming import one_of
 from tapebench.policy import Policy
 
 if TYPE_CHECKING:

@@ -72,7 +72,6 @@ from tapebench.agents.api import (
     check_shares,
     descend,
     observation_size,
-    one_of,
     snapshot,
 )
 from tapebench.agents.replay import Replay, Sequences
@@ -90,6 +89,7 @@ from tapebench.agents.rssm import (
     symexp,
     symlog,
 )
+from tapebench.naming import one_of
 from tapebench.policy import Policy
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from tapebench import dynamics
-from tapebench.agents.api import one_of
+from tapebench.naming import one_of
 
 NETWORKS = ("mlp", "conv")
 

@@ -52,9 +52,9 @@ from tapebench.agents.api import (
     check_not_negative,
     descend,
     observation_size,
-    one_of,
 )
 from tapebench.agents.replay import Replay
+from tapebench.naming import one_of
 
 if TYPE_CHECKING:
     from tapebench import env as envs

@@ -42,9 +42,9 @@ from tapebench.agents.api import (
     descend,
     learning_rate,
     observation_size,
-    one_of,
     snapshot,
 )
+from tapebench.naming import one_of
 from tapebench.policy import Policy
 
 if TYPE_CHECKING:

@@ -30,8 +30,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from tapebench.agents import dqn
-from tapebench.agents.api import Agent, check_counts, check_shares, one_of
+from tapebench.agents.api import Agent, check_counts, check_shares
 from tapebench.agents.replay import Batch
+from tapebench.naming import one_of
 
 if TYPE_CHECKING:
     from tapebench import env as envs

@@ -14,6 +14,7 @@ import tyro
 
 from tapebench.cli.console import progress
 from tapebench.cli.train import parse_seeds
+from tapebench.naming import one_of
 
 if TYPE_CHECKING:
     from tapebench.bench import Plan, Summary
@@ -129,7 +130,6 @@ class Bench:
     def make_executor(self) -> Executor:
         """Where the runs are made."""
         from tapebench import executors
-        from tapebench.agents.api import one_of
 
         for name, value in (("workers", self.workers), ("jobs", self.slurm.jobs)):
             if value is not None and value < 1:
@@ -165,7 +165,6 @@ class Bench:
         """The runs that are asked for."""
         from tapebench import bench, protocol
         from tapebench.agents import NAMES
-        from tapebench.agents.api import one_of
 
         track = protocol.get_track(self.track)
         names = [name for text in self.agents for name in text.split(",") if name]

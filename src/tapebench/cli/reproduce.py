@@ -12,6 +12,7 @@ import tyro
 
 from tapebench.cli.console import parse_rules
 from tapebench.cli.train import make_runs
+from tapebench.naming import one_of
 
 if TYPE_CHECKING:
     from tapebench.experiments import Exhibit, Experiment, Results, Scale
@@ -59,7 +60,6 @@ class Reproduce:
 
     def run(self) -> None:
         from tapebench import experiments
-        from tapebench.agents.api import one_of
 
         known = experiments.every()
         if self.name is not None:

@@ -13,6 +13,7 @@ from typing import Any
 import tyro
 
 from tapebench.cli.console import parse_rules
+from tapebench.naming import one_of
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,6 @@ def parse_seeds(text: str | None, default: int) -> list[int]:
 def parse_options(agent: str, pairs: tuple[str, ...]) -> dict[str, Any]:
     """`width=128` and the like, as values of the kind that the agent's defaults are."""
     from tapebench import agents
-    from tapebench.agents.api import one_of
 
     defaults = agents.configure(agent)
     known = [field.name for field in fields(defaults)]

@@ -13,13 +13,13 @@ Under each of them a sequence that reaches the goal beats all that do not, a soo
 
 from __future__ import annotations
 
-import difflib
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from tapebench import dynamics, seeding
+from tapebench.naming import one_of
 from tapebench.policy import Policy
 from tapebench.task import Task
 
@@ -36,10 +36,7 @@ def mpc(
     task: Task, objective: str = "min", plan: int = PLAN, candidates: int = CANDIDATES
 ) -> Policy:
     """The planner as a policy. It sees the rule, and plans on the tape it observes."""
-    if objective not in OBJECTIVES:
-        close = difflib.get_close_matches(str(objective), OBJECTIVES, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(OBJECTIVES)}"
-        raise ValueError(f"unknown objective {objective!r}: {hint}")
+    one_of("objective", objective, OBJECTIVES)
     for name, value in (("planning horizon", plan), ("number of candidates", candidates)):
         if value < 1:
             raise ValueError(f"the {name} must be at least 1, not {value}")

@@ -1,0 +1,16 @@
+"""Names that people type: known, or refused with the nearest that is."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def one_of(kind: str, name: str, known: Iterable[str], error: type[Exception] = ValueError) -> str:
+    """Return `name` if it is known, else raise an error that suggests the nearest, or names all."""
+    known = tuple(known)
+    if isinstance(name, str) and name in known:
+        return name
+    close = difflib.get_close_matches(str(name), known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+    raise error(f"unknown {kind} {name!r}: {hint}")

@@ -113,6 +113,8 @@ def test_html_escapes_and_carries_full_numbers():
 def test_numbers_are_printed_as_the_column_says():
     assert Column("x", digits=1, signed=True).number(2.04) == "+2.0"
     assert Column("x").number(-0.0001) == "0.000"
+    assert Column("p", digits=4, never_zero=True).number(0.00004) == "< 0.0001"
+    assert Column("p", digits=4, never_zero=True).number(0.00006) == "0.0001"
     assert Column("x").number(12345) == "12,345"
     assert Column("x").number(math.inf) == "–"
     assert Column("x").ends(Interval(1, 1, 1)) == ""

@@ -240,7 +240,7 @@ def contrast_table(contest: Contest) -> Table:
             Column("agents"),
             Column("side"),
             Column("difference", signed=True),
-            Column("p (Holm)", digits=4),
+            Column("p (Holm)", digits=4, never_zero=True),
             Column("verdict"),
         ),
         tuple(rows),

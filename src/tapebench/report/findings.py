@@ -314,8 +314,8 @@ def pairwise_table(contest: Contest) -> Table:
             Column("side"),
             Column("A − B", signed=True),
             Column("P(A > B)", digits=2),
-            Column("p", digits=4),
-            Column("p (Holm)", digits=4),
+            Column("p", digits=4, never_zero=True),
+            Column("p (Holm)", digits=4, never_zero=True),
         ),
         tuple(rows),
     )

@@ -43,6 +43,8 @@ class Column:
     """`high` or `low` if agents are ranked by this column, else empty."""
     signed: bool = False
     """Whether a plus sign is printed: differences."""
+    never_zero: bool = False
+    """Whether what is too small to be printed is said to be so: p values."""
 
     def __post_init__(self) -> None:
         if self.better not in ("", "high", "low"):
@@ -56,6 +58,8 @@ class Column:
         if isinstance(value, int):
             return f"{value:{sign},}"
         text = f"{value:{sign}.{self.digits}f}"
+        if self.never_zero and not float(text):
+            return f"< {10**-self.digits:.{self.digits}f}"
         return text if float(text) else f"{0.0:.{self.digits}f}"  # no minus before a zero
 
     def ends(self, interval: Interval) -> str:

@@ -106,7 +106,11 @@ def test_unseen_laws_explain_a_drop_if_they_cost_as_much(ends, verdict):
     *_, here, found = claims.law_alone(None, entries, costs)
     assert found == verdict
     assert here.endswith("of 2")
-    told = claims.about_costs(costs)
+    told = claims.about_costs(costs, {})
+    assert f"none ends above +{max(ends):.3f}" in told
+    assert "5,000,000" not in told
+    told = claims.about_costs(costs, {"rppo, cells": Interval(0.1, 0.0, 0.2)})
+    assert told.endswith("After 5,000,000 steps: `rppo, cells` +0.100 [+0.000, +0.200].")
     assert f"none ends above +{max(ends):.3f}" in told
 
 
@@ -128,7 +132,6 @@ def test_without_runs_there_is_no_page(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not shipped.pieces(), reason="no results are shipped yet")
 def test_the_pages_are_up_to_date():
     text, pictures = results_page.page(shipped.directory())
     assert (ROOT / results_page.PAGE).read_text() == text, "run: python tools/results_page.py"

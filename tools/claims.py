@@ -16,6 +16,7 @@ import numpy as np
 
 from tapebench import score, stats
 from tapebench.experiments.published import published, statements
+from tapebench.protocol import get_track
 from tapebench.report import findings
 from tapebench.report.results import Contest, Entry
 from tapebench.report.tables import Column, Row, Table
@@ -44,18 +45,19 @@ CONTRASTS = (
 def in_short(
     found: Mapping[str, Contest],
     costs: Mapping[str, Interval],
+    longer: Mapping[str, Interval],
     experiments: Mapping[str, Mapping[str, Mapping[str, Comparison]]],
 ) -> Iterable[str]:
     """What was found, a line for each question.
 
-    `costs` are by agent what it costs a rule to be held out; `experiments` are further questions,
-    with what was compared and how that came out by side.
+    `costs` are by agent what it costs a rule to be held out, `longer` the same of the track `long`;
+    `experiments` are further questions, with what was compared and how that came out by side.
     """
     first = next(iter(found.values()))
     for split, contest in found.items():
         yield f"**The drop on `{split}`.** {about_drop(contest)}"
     if costs:
-        yield about_costs(costs)
+        yield about_costs(costs, longer)
     for name in ("flip-ones", "random"):
         yield about_line(first, name)
     yield f"**Of what is possible**, ID / OOD: {about_shares(first)}."
@@ -97,15 +99,21 @@ def about_drop(contest: Contest) -> str:
     )
 
 
-def about_costs(costs: Mapping[str, Interval]) -> str:
-    """What is lost on a rule because it was held out, by agent, and at most."""
-    told = ", ".join(f"`{agent}` {signed(cost)}" for agent, cost in costs.items())
+def about_costs(costs: Mapping[str, Interval], longer: Mapping[str, Interval]) -> str:
+    """What is lost on a rule because it was held out, by agent, and at most; then with the budget
+    of the track `long`."""
+    told, more = (
+        ", ".join(f"`{agent}` {signed(cost)}" for agent, cost in by_agent.items())
+        for by_agent in (costs, longer)
+    )
     most = max(costs, key=lambda agent: costs[agent].high)
+    steps = get_track("long").steps
     return (
         "**What an unseen law costs**, every rule held against itself, trained on under one split "
         f"and held out by another: {told}. These intervals are over rules too; none ends above "
         f"{costs[most].high:+.3f} (`{most}`). They are not corrected for the number of agents, and "
         "who has learnt little has little to lose."
+        + (f" After {steps:,} steps: {more}." if more else "")
     )
 
 

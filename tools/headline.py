@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +26,6 @@ from tapebench.experiments.partitions import UNSEEN
 from tapebench.report import findings, results
 from tapebench.report.results import Contest
 from tapebench.report.tables import Table
-from tapebench.stats import Interval
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- headline: begin -->", "<!-- headline: end -->"
@@ -47,9 +46,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> None:
         place = parser.parse_args(arguments).results or shipped.directory()
         contest, track = find(place)
         readme = root / "README.md"
-        text = put(
-            readme.read_text(), describe(contest, track, partitions.costs(Scale(track), place))
-        )
+        text = put(readme.read_text(), describe(contest, track, place))
         store.write_bytes(root / PICTURE, findings.success_picture(contest).svg)
         store.write_text(readme, text)
     except ValueError as error:
@@ -74,7 +71,7 @@ def find(place: Path) -> tuple[Contest, protocol.Track]:
     )
 
 
-def describe(contest: Contest, track: protocol.Track, costs: Mapping[str, Interval]) -> str:
+def describe(contest: Contest, track: protocol.Track, place: Path) -> str:
     """What stands between the markers."""
     exam, task = contest.exam, contest.exam.task
     absent = [name for name in track.agents if name not in {e.agent for e in contest.entries}]
@@ -94,9 +91,12 @@ def describe(contest: Contest, track: protocol.Track, costs: Mapping[str, Interv
     seen = "Strict success of every agent on both sides, beside references and the exact ceiling"
     picture = f"![{seen}]({PICTURE.as_posix()})"
     told = [made]
+    costs, longer = (
+        partitions.costs(Scale(one), place) for one in (track, protocol.get_track("long"))
+    )
     if costs:
         told.append(
-            f"A drop compares different rules. {claims.about_costs(costs)} "
+            f"A drop compares different rules. {claims.about_costs(costs, longer)} "
             f"`tape reproduce {UNSEEN} --track {track.name} --published` shows it."
         )
     wrapped = [

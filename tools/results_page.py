@@ -73,9 +73,10 @@ TRACKS = (LONG, TRACK, "lite")
 
 AGAIN = {
     (TRACK, SPLITS[1]): ("fresh-exam", "holdout-length", "train-on-test", "networks"),
+    (LONG, None): (UNSEEN,),
     (INFERENCE, None): ("automata-control",),
 }
-"""Experiments that are shown a second time, of another track or split, if that says much."""
+"""Experiments that are shown a second time, of another track or split, if some of it is there."""
 
 MEMORY = (("rppo, gru", "ppo, mlp"), ("rppo, cells", "ppo, conv"))
 """Settings of `networks` and `budget` that differ by memory, the better first."""
@@ -125,8 +126,8 @@ def page(place: Path) -> tuple[str, list[Picture]]:
         "budget": trained_there(place),
         "What memory buys": remembering(place),
     }
-    costs = partitions.costs(scale_of(TRACK), place)
-    parts += ["## In short", bullets(claims.in_short(found, costs, beside))]
+    costs, longer = (partitions.costs(scale_of(track), place) for track in (TRACK, LONG))
+    parts += ["## In short", bullets(claims.in_short(found, costs, longer, beside))]
     for split, contest in found.items():
         parts += [f"## `{split}`", made_by(contest)]
         drawn = [findings.success_picture(contest), findings.curve_picture(contest)]
@@ -194,7 +195,7 @@ def shown(place: Path) -> Iterable[tuple[str, str, Exhibit]]:
         scales = {"": next(filter(says_much, usual), None)}
         for (track, split), names in AGAIN.items():
             other = experiments.results(experiment, scale_of(track, split), place)
-            scales[f"{split or track}-"] = other if name in names and says_much(other) else None
+            scales[f"{split or track}-"] = other if name in names and is_begun(other) else None
         for prefix, found in scales.items():
             if found is None:
                 continue
@@ -254,16 +255,19 @@ def contrasts(
 
 
 def says_much(found: experiments.Results) -> bool:
-    """Whether half of the settings are there, and not only those that it shares with `main`, if
-    it has others."""
+    """Whether half of the settings are there."""
+    return is_begun(found) and len(found.finished) >= len(found.missing)
+
+
+def is_begun(found: experiments.Results) -> bool:
+    """Whether some settings are there, and not only those that it shares with `main`, if it has
+    others."""
     own = {
         setting
         for setting, group in found.settings.items()
         if group[0].experiment != found.scale.track.name
     }
-    return len(found.finished) >= max(2, len(found.missing)) and (
-        not own or bool(own & found.finished.keys())
-    )
+    return len(found.finished) > 1 and (not own or bool(own & found.finished.keys()))
 
 
 def beside_paper(place: Path) -> str:

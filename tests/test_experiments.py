@@ -208,7 +208,7 @@ def test_a_policy_that_learns_nothing_pays_nothing_for_unseen_laws(tmp_path, tin
     results = experiments.results(experiment, scale, tmp_path)
     exhibit = experiment.show(results)
     found = {row.cells[0]: row.cells[1:] for row in exhibit.tables[0].rows}
-    *drops, by_fps30, by_matched30, both, fresh, seeds = found["ppo"]
+    *drops, by_fps30, by_matched30, both, fresh, seeds, seeds_anew = found["ppo"]
     for split, drop in zip(("fps30", "matched30"), drops, strict=True):
         runs = results.summaries(f"ppo on {split}")
         assert drop.mean == pytest.approx(np.mean([run["drop"] for run in runs]))
@@ -216,8 +216,12 @@ def test_a_policy_that_learns_nothing_pays_nothing_for_unseen_laws(tmp_path, tin
     for cost in (by_fps30, by_matched30, both):
         assert cost.mean == pytest.approx(0, abs=1e-12)
         assert cost.low <= 0 <= cost.high
-    assert (fresh, seeds) == (None, "2 / 2")  # nothing was learnt that could sit it
-    assert found["dqn"][2:] == (None, None, None, None, "2 / 0")
+    assert (fresh, seeds, seeds_anew) == (
+        None,
+        "2 / 2",
+        None,
+    )  # nothing was learnt that could sit it
+    assert found["dqn"][2:] == (None, None, None, None, "2 / 0", None)
     assert partitions.costs(scale, tmp_path).keys() == {"ppo"}
     assert len(exhibit.pictures) == 1
 

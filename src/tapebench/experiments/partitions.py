@@ -37,9 +37,6 @@ CROSSED = "matched30"
 STRONGER = ("dqn, conv", "ppo, conv", "rppo, cells")
 """Settings of `networks` that are crossed beside the agents of the track."""
 
-CHECKED = 3
-"""Seeds whose policies sit a fresh exam as well."""
-
 OVER_RULES = (
     "95% intervals over seeds and rules alike: about training again with other rules like these "
     "held out."
@@ -167,14 +164,17 @@ def show_crossed(results: Results) -> Exhibit:
         of = known.get(agent, {})
         drops = {split: stats.drop_over_rules(one) for split, one in of.items()}
         costs = checked = None
+        kept: list[Training] = []
         if len(of) == len(splits):
             both = [of[split] for split in splits]
             costs = [stats.cost_of_unseen(both, place) for place in (*range(len(splits)), None)]
-            checked = stats.cost_of_unseen(anew(results, agent, splits))
+            kept = anew(results, agent, splits)
+            checked = stats.cost_of_unseen(kept)
         cells: list[Cell] = [agent, *map(drops.get, splits)]
         cells += costs or [None] * (len(splits) + 1)
         seeds = [len(results.finished.get(f"{agent} on {split}", ())) for split in splits]
-        rows.append(Row((*cells, checked, " / ".join(map(str, seeds)))))
+        seeds_anew = [len(one.scores) for one in kept] if checked else ()
+        rows.append(Row((*cells, checked, _told(seeds), _told(seeds_anew) or None)))
         if costs and costs[-1]:
             shown[agent] = {f"drop on {split}": drop for split, drop in drops.items()}
             shown[agent]["cost of being held out"] = costs[-1]
@@ -190,9 +190,9 @@ def show_crossed(results: Results) -> Exhibit:
                 title=title,
                 caption=f"Drop: ID − OOD success, of different rules. {COST} Everybody starts from "
                 "the same tapes under every rule. On a fresh exam: other start tapes, drawn with "
-                f"the salt {FRESH!r}, for the last states of the first {CHECKED} seeds. "
+                f"the salt {FRESH!r}, for the last state of every run of which it was kept. "
                 f"{OVER_RULES}",
-                columns=(*columns, Column("seeds")),
+                columns=(*columns, Column("seeds"), Column("seeds, fresh exam")),
                 rows=tuple(rows),
             ),
         ),
@@ -208,6 +208,10 @@ def show_crossed(results: Results) -> Exhibit:
         if shown
         else (),
     )
+
+
+def _told(counts: Iterable[int]) -> str:
+    return " / ".join(map(str, counts))
 
 
 def costs(scale: Scale, root: Path) -> dict[str, Interval]:
@@ -246,11 +250,11 @@ def by_rule(results: Results, spec: RunSpec) -> np.ndarray:
 
 
 def anew(results: Results, agent: str, splits: Iterable[str]) -> list[Training]:
-    """The same from other start tapes, for the last states of the first seeds; none where these
-    were neither kept nor measured in time."""
+    """The same from other start tapes, for the last state of every run; without those where it was
+    neither kept nor measured in time."""
     found = []
     for split in splits:
-        specs = results.finished[f"{agent} on {split}"][:CHECKED]
+        specs = results.finished[f"{agent} on {split}"]
         exam = replace(specs[0].exam, salt=FRESH)
         counts = [_asked_anew(results, spec, exam) for spec in specs]
         known = [count for count in counts if count is not None]

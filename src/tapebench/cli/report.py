@@ -37,10 +37,11 @@ class Report:
     def run(self) -> None:
         from tapebench import report, shipped
 
-        for track in self.tracks:
+        if self.tracks:
             from tapebench import protocol
 
-            protocol.get_track(track)
+            for track in self.tracks:
+                protocol.get_track(track)
         root = shipped.directory() if self.published else self.results
         out = self.out or self.results / ("published" if self.published else "report")
         if not root.is_dir():

@@ -508,7 +508,8 @@ def render(figure: Figure, ending: str) -> bytes:
     metadata = {"Date" if ending == "svg" else "CreationDate": None}
     with styled():
         if figure.get_layout_engine() is not None:
-            # Laying out moves things a little each time: once, so that every file is the same.
+            # Laying out moves things a little each time: once, so that every file is the same. With
+            # "none" instead of None Matplotlib would go on drawing twice, to be laid out.
             figure.draw_without_rendering()
             figure.set_layout_engine(None)
         figure.savefig(out, format=ending, metadata=metadata)

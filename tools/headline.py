@@ -97,7 +97,8 @@ def describe(contest: Contest, track: protocol.Track, place: Path) -> str:
     if costs:
         told.append(
             f"A drop compares different rules. {claims.about_costs(costs, longer)} "
-            f"`tape reproduce {UNSEEN} --track {track.name} --published` shows it."
+            f"`tape reproduce {UNSEEN} --track {track.name} --published` shows it"
+            + (", with `--track long` the last." if longer else ".")
         )
     wrapped = [
         textwrap.fill(part, 100, break_long_words=False, break_on_hyphens=False) for part in told

@@ -151,7 +151,7 @@ def read(root: Path, *, settings: bool = True, tracks: Sequence[str] = ()) -> Fi
                 passed_over += 1
                 continue
             if tracks and track_of(spec) not in tracks:
-                of_others[track_of(spec) or "none"] += 1
+                of_others[track_of(spec)] += 1
                 continue
             summary = store.read_json(path / "summary.json")
             curve = read_curve(path, summary)
@@ -175,7 +175,10 @@ def read(root: Path, *, settings: bool = True, tracks: Sequence[str] = ()) -> Fi
     if passed_over and not by_id:
         return read(root, tracks=tracks)
     for track, count in of_others.items():
-        missing.append(f"runs of the track {track} ({count}): tape report --tracks shows them")
+        which, flag = (
+            (f"of the track {track}", f" --tracks {track}") if track else ("of no track", "")
+        )
+        missing.append(f"runs {which} ({count}): tape report{flag} shows them")
     if passed_over:
         missing.append(
             f"runs that are settings of experiments ({passed_over}): tape reproduce shows them"

@@ -40,8 +40,9 @@ def decision(policy: Policy, length: int) -> Callable[[], Any]:
     obs = jax.numpy.asarray(np.hstack([cells, np.full((EPISODES, 1), 0.5)]), np.float32)
     memory = policy.init(np.full(EPISODES, 30, np.uint32), EPISODES)
     act = jax.jit(policy.act)
-    key = seeding.key(0, "benchmark")
-    return lambda: jax.block_until_ready(act(memory, obs, key))
+    rows = np.arange(EPISODES)
+    stream = seeding.policy_streams(0, "benchmark", rows, rows)
+    return lambda: jax.block_until_ready(act(memory, obs, stream))
 
 
 def cases(quick: bool) -> dict[tuple[str, str, int], Callable[[], Any]]:

@@ -25,7 +25,7 @@ class Believer(FlipFirstOne):
 class Broken(FlipFirstOne):
     """Behaves for a while, then does what it was made for."""
 
-    def __init__(self, fault, after=40):
+    def __init__(self, fault, after=15):
         self.fault, self.left = fault, after
 
     def act(self, obs):

@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from tapebench import bundle, score, store, training
+from tapebench import bundle, score, seeding, store, training
 from tapebench.exam import make_exam
-from tapebench.policy import Policy, flip_ones
+from tapebench.policy import Policy, flip_a_one, flip_ones
 from tapebench.rollout import rollout
+from tapebench.seating import Conditions
 
 RULES = (0, 4, 30, 36, 44, 60, 90, 108, 110, 128, 204, 255)
 """Some of each type, five of them held out by fps30."""
@@ -13,19 +14,19 @@ RULES = (0, 4, 30, 36, 44, 60, 90, 108, 110, 128, 204, 255)
 EXAM = make_exam(split="fps30", length=8, horizon=8, episodes=6, rules=list(RULES))
 
 
-def first_one(obs, rng):
+def first_one(obs, stream):
     """The first cell that is one."""
     return obs[:, :-1].argmax(axis=1)
 
 
-def any_one(obs, rng):
+def any_one(obs, stream):
     """Some cell that is one."""
-    return (obs[:, :-1] + rng.random(obs[:, :-1].shape)).argmax(axis=1)
+    return flip_a_one(obs[:, :-1], stream)
 
 
-def any_cell(obs, rng):
+def any_cell(obs, stream):
     """Some cell."""
-    return rng.integers(obs.shape[1] - 1, size=len(obs))
+    return seeding.uniform(stream, obs.shape[1] - 1).argmax(axis=1)
 
 
 AGENTS = {"first-one": first_one, "any-one": any_one, "any-cell": any_cell}
@@ -35,7 +36,7 @@ def sit(name, seed, exam=EXAM):
     """Episodes of one of `AGENTS`."""
     act = AGENTS[name]
     policy = Policy(
-        name, lambda rule, num: (), lambda m, obs, rng: (m, act(obs, rng)), backend="numpy"
+        name, lambda rule, num: (), lambda m, obs, stream: (m, act(obs, stream)), backend="numpy"
     )
     return rollout(policy, exam.task, None, exam.episodes, seed=seed)
 
@@ -93,7 +94,8 @@ def finish_run(root, spec):
 
 
 def store_bundle(path, name="first-one", exam=EXAM):
-    bundle.write(path, sit(name, 0, exam), exam, {"policy": name, "sees_rule": False})
+    about = {"policy": name, "sees_rule": False}
+    bundle.write(path, sit(name, 0, exam), exam, about, Conditions("by us"))
 
 
 def expected(name, metric, seeds=3, last=2):

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from draws import streams
 from learners import small_agent
 from tapebench import agents, dynamics, seeding, splits
 from tapebench import env as envs
@@ -98,7 +99,7 @@ def test_search_with_a_wide_law_finds_real_ways():
     rng = np.random.default_rng(1)
     rule = law(204) ^ 1 << 31
     tapes = rng.integers(2**10, size=8).astype(np.uint32)
-    ways = automata.search.find_ways(tapes, [20] * 8, rule, 10, 0, rng, radius=2)
+    ways = automata.search.find_ways(tapes, [20] * 8, rule, 10, 0, streams(8), radius=2)
     for tape, way in zip(tapes, ways, strict=True):
         for cell in way:
             tape = balls.successors(np.array([tape]), rule, 10, 2)[0, cell]
@@ -251,7 +252,7 @@ def test_a_model_that_does_not_explain_what_it_saw_is_not_planned_with():
     fits = automata.explained(memory, automata.believe(memory, 8.0))
     assert (fits < 0.8).mean() > 0.5
     obs = np.concatenate([cells, np.full((len(cells), 1), 4 / 64)], axis=1).astype(np.float32)
-    memory, action = policy.act(memory, obs, np.random.default_rng(0))
+    memory, action = policy.act(memory, obs, streams(len(obs)))
     fits = automata.explained(memory, automata.believe(memory, 8.0))
     fallen_back = (fits < 0.8) & cells.any(axis=1)
     assert fallen_back.sum() > 10

@@ -11,6 +11,7 @@ from scores import SEED_SPREAD, chance, coverage, generator, refused_in_one_line
 from stored_runs import sit, store_bundle
 from tapebench import bundle, stats
 from tapebench.exam import make_exam
+from tapebench.seating import Conditions
 from test_cli import tape
 
 RULES = np.arange(60)
@@ -136,7 +137,8 @@ def sat(tmp_path_factory):
             cells = np.where(at, poor.cells, skilled.cells)
             path = root / f"{split}-{seed}.tape"
             made = bundle.replay(np.maximum(cells, 0), exam, "forgetful")
-            bundle.write(path, made, exam, {"policy": "forgetful", "sees_rule": False})
+            about = {"policy": "forgetful", "sees_rule": False}
+            bundle.write(path, made, exam, about, Conditions("by us"))
             found.setdefault(split, []).append(str(path))
     return found
 

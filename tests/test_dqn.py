@@ -122,7 +122,7 @@ def test_the_policy_takes_the_best_action_of_the_network():
     state = agent.init(jax.random.key(0))
     obs = np.random.default_rng(0).random((5, 9), np.float32)
     policy = agent.policy(state)
-    _, action = policy.act(policy.init(None, 5), obs, jax.random.key(2))
+    _, action = policy.act(policy.init(None, 5), obs, None)
     np.testing.assert_array_equal(action, state.learner.network(obs).argmax(axis=-1))
 
 

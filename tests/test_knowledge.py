@@ -15,7 +15,7 @@ def exam():
     return make_exam(length=8, horizon=4, split="fps30", episodes=1)
 
 
-def act(memory, obs, key):
+def act(memory, obs, stream):
     return memory, jnp.zeros(len(obs), jnp.int32)
 
 

@@ -181,7 +181,7 @@ def test_an_mlp_sits_the_whole_exam_in_seconds():
         for layer, shape in enumerate([(33, 256), (256, 256), (256, 32)])
     ]
 
-    def act(memory, obs, key):
+    def act(memory, obs, stream):
         for layer in memory[:-1]:
             obs = jax.nn.relu(obs @ layer)
         return memory, jnp.argmax(obs @ memory[-1], axis=-1)

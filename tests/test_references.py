@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
+from draws import streams
 from tapebench import dynamics, exact, rollout, rules, seeding, splits, stats
 from tapebench.gym import TapeVectorEnv
 from tapebench.references import ball as balls
@@ -87,12 +88,11 @@ def test_search_finds_nearly_every_exam_way_that_exists():
 
 def test_search_does_not_take_a_stranger_for_a_tape_of_the_ball():
     """Horizons above 254 once made the mark of an unknown tape look like a way."""
-    rng = np.random.default_rng(0)
     tapes = seeding.exam_tapes(10, 20)[:, 0]
     for rule in (45, 234):
         steps = exact.steps_to_goal(rule, 10, 254)[tapes]
         assert (steps == exact.UNREACHED).any()
-        ways = search.find_ways(tapes, [300] * 20, rule, 10, 0, rng)
+        ways = search.find_ways(tapes, [300] * 20, rule, 10, 0, streams(20))
         assert [way is not None for way in ways] == (steps != exact.UNREACHED).tolist()
 
 
@@ -104,14 +104,15 @@ def play_trials(policy, task, rule, tapes):
     """
     trials, num = tapes.shape[:2]
     rows = np.arange(num)
-    rng = np.random.default_rng(0)
+    draws = streams(num)
     env = TapeVectorEnv(num, task=task, autoreset_mode=AutoresetMode.DISABLED)
     shown, _ = env.reset(seed=0, options={"rule": rule, "tape": tapes[0]})
     memory = policy.init(rule, num)
     trial, t = np.zeros(num, int), np.zeros(num, int)
     taken, masses = np.full((trials, num), -1), []
     for _ in range(trials * task.horizon + 3):
-        memory, action = policy.act(memory, shown, rng)
+        memory, action = policy.act(memory, shown, draws)
+        draws = seeding.advance(draws)
         if policy.belief is not None:
             masses.append(policy.belief(memory)[rows, rule])
         after, _, terminated, truncated, _ = env.step(action)
@@ -169,7 +170,7 @@ def test_belief_planner_exposes_a_posterior_and_leaves_memories_alone():
     policy = planner.belief_planner(task, (30, 110))
     obs, _ = TapeVectorEnv(5, task=task).reset(seed=0)
     memory = policy.init(None, 5)
-    results = [policy.act(memory, obs, np.random.default_rng(0)) for _ in range(2)]
+    results = [policy.act(memory, obs, streams(5)) for _ in range(2)]
     np.testing.assert_array_equal(results[0][1], results[1][1])
     found = policy.belief(results[0][0])
     assert found.shape == (5, 256)

@@ -226,7 +226,7 @@ def replay(
                 "sees_rule": outcome.sees_rule,
                 "provenance": store.provenance(outcome.seconds),
             }
-            bundle.write(target, outcome.runs[0], exam, about)
+            bundle.write(target, outcome.runs[0], exam, about, outcome.conditions)
         except (ValueError, KeyError) as error:
             notes.append(f"{name} cannot be replayed: {error}")
     return notes

@@ -2,8 +2,9 @@
 
 A bundle is a safetensors file of small arrays (actions, outcomes, start tapes) with a JSON
 description in its metadata. `verify` plays every action again on the exam that the description
-stands for and compares. That proves what came of the actions; it does not prove that the agent
-chose them without knowing the rule.
+stands for and compares. That proves what came of the actions. It does not prove that the agent
+chose them without knowing the rule: anybody can write down the best actions, so that a bundle is
+blind is *declared*, and how it was made is what it says.
 
 Bundles come from others, so nothing in one is believed: sizes before reading, names, types and
 shapes before use, every value before it indexes anything. Each episode and the description also
@@ -26,7 +27,8 @@ import numpy as np
 from tapebench import dynamics, policy, seeding, store
 from tapebench import exam as exams
 from tapebench.exam import Exam
-from tapebench.rollout import Episodes, exam_start, rollout
+from tapebench.rollout import Episodes, exam_start, prepare
+from tapebench.seating import Conditions, read_conditions
 
 FORMAT = 1
 MAX_BYTES = 1 << 30
@@ -48,12 +50,17 @@ class Bundle:
     exam: Exam
     about: dict[str, Any]
     """The description: policy, privileges, provenance, wall-clock."""
+    conditions: Conditions
+    """How it was made, as it says."""
 
 
-def write(path: Path, episodes: Episodes, exam: Exam, about: Mapping[str, Any]) -> None:
+def write(
+    path: Path, episodes: Episodes, exam: Exam, about: Mapping[str, Any], conditions: Conditions
+) -> None:
     """Write a result as a bundle.
 
-    `about` says what replaying cannot show: `policy`, whether it `sees_rule`, provenance.
+    `about` and `conditions` say what replaying cannot show: `policy`, whether it `sees_rule`,
+    provenance; and how it was made.
     """
     from safetensors.numpy import save
 
@@ -65,6 +72,7 @@ def write(path: Path, episodes: Episodes, exam: Exam, about: Mapping[str, Any]) 
         "exam": exam.identity,
         "exam_hash": exam.hash,
         "about": dict(about),
+        "conditions": conditions.as_dict(),
     }
     text = json.dumps(description, allow_nan=False)
     store.write_bytes(path, save(arrays, {"tape_bundle": text, "digest": _digest(text)}))
@@ -88,13 +96,17 @@ def verify(path: Path) -> Bundle:
         raise BundleError("it does not say whose result it is")
     if not isinstance(about.get("sees_rule"), bool):
         raise BundleError("it does not say whether the policy saw the rule")
+    try:
+        conditions = read_conditions(description.get("conditions"))
+    except ValueError as error:
+        raise BundleError(str(error)) from None
     if exam.task.horizon > MAX_HORIZON:
         raise BundleError(f"its episodes are longer than {MAX_HORIZON} steps")
     _check_arrays(arrays, exam)
     _check_starts(arrays, exam)
     replayed = replay(arrays["actions"], exam, about["policy"])
     _compare(arrays, _arrays(replayed, exam), exam)
-    return Bundle(replayed, exam, about)
+    return Bundle(replayed, exam, about, conditions)
 
 
 def _layout(exam: Exam) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
@@ -230,10 +242,11 @@ def replay(actions: np.ndarray, exam: Exam, name: str) -> Episodes:
     looked at."""
     cells = actions.reshape(-1, exam.task.horizon).astype(np.int64)
     again = policy.Policy(
-        name, lambda rule, num: 0, lambda t, obs, rng: (t + 1, cells[:, t]), backend="numpy"
+        name, lambda rule, num: 0, lambda t, obs, stream: (t + 1, cells[:, t]), backend="numpy"
     )
-    found = rollout(again, exam.task, None, exam.num_columns, salt=exam.salt)
-    return replace(found, trials=exam.trials)
+    sitting = prepare(again, exam.task, None, exam.num_columns, salt=exam.salt)
+    rows = np.arange(sitting.num)
+    return replace(sitting.episodes([(rows, sitting.play(rows))]), trials=exam.trials)
 
 
 def _compare(claimed: dict[str, np.ndarray], found: dict[str, np.ndarray], exam: Exam) -> None:

@@ -13,7 +13,7 @@ stay as it is does better than that under many rules.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,9 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.stats import spearmanr
 
-from tapebench import dynamics, seeding, store, training
+from tapebench import dynamics, policy, seeding, store, training
 from tapebench.agents import api, automata, rssm
 from tapebench.exam import Exam
-from tapebench.policy import Policy, blind
 from tapebench.references import belief
 from tapebench.rollout import watch
 
@@ -76,7 +75,10 @@ Model = Callable[[Record, int], Forecast]
 def record(exam: Exam, seed: int = 0) -> Record:
     """Episodes of random flips: every rule of the exam from each of its tapes."""
     task = exam.task
-    observer = blind(Policy("random", partial(_nothing, task.observation_size), _act(task.length)))
+    flips = policy.random(task)
+    observer = replace(
+        flips, init=partial(_nothing, task.observation_size), act=_observing(flips.act)
+    )
     episodes, seen, is_real = watch(observer, task, _look, None, exam.episodes, seed=seed)
     cells = np.pad(episodes.cells.reshape(-1, task.horizon), ((0, 0), (0, 1)), constant_values=-1)
     return Record(
@@ -92,9 +94,9 @@ def _nothing(size: int, rule: None, num: int) -> Any:
 
 
 @cache
-def _act(length: int) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
-    """Flips at random, and remembers what it observed, to be looked at."""
-    return lambda memory, obs, key: (obs, jax.random.randint(key, obs.shape[:1], 0, length))
+def _observing(act: Any) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
+    """Acts likewise, and remembers what it observed, to be looked at."""
+    return lambda memory, obs, stream: (obs, act(memory, obs, stream)[1])
 
 
 def _look(memory: Any, rule: Any) -> dict[str, Any]:

@@ -8,9 +8,11 @@ The factory takes no arguments and returns an object with
 
 and keeps its memory to itself. It is given the task by nothing but its observations: they show
 the length, and with t/H the horizon. When an observation's t/H is back at 0 that episode began
-anew, with the same rule. An agent never sees which rule holds.
+anew, with the same rule. Which rule that is shows in no observation, and neither in the number of
+a call nor in the place of a row, see `tapebench.seating`.
 
-`in_process` calls the object directly. `in_subprocess` runs it in a process of its own and gives
+`in_process` calls the object directly; from there it could reach into the evaluator, which is why
+such a result is called *not isolated*. `in_subprocess` runs it in a process of its own and gives
 each call a deadline, so that a crash or a hang ends in a message. The two sides exchange JSON
 headers and raw arrays, never pickles.
 """
@@ -21,9 +23,12 @@ import importlib
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
+import sysconfig
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from typing import IO, Any
@@ -37,10 +42,21 @@ DEADLINE = 60.0
 """Seconds for one call of an agent, by default; starting it may take five times as long."""
 
 _MAX_HEADER = 1 << 16
+_MAX_ARRAY = 1 << 30
+_MAX_DETAILS = 8000
+"""Letters of a traceback that are kept, the last ones."""
+
+_PIPE, _READ = 1 << 16, 1 << 20
+"""Bytes that are written and read at a time."""
 
 
 class AgentError(ValueError):
     """The agent did something it must not, or nothing in time; the message says what."""
+
+    def __init__(self, message: str, details: str = "") -> None:
+        super().__init__(message)
+        self.details = details
+        """The traceback of what the agent's code raised, for its author."""
 
 
 def load_factory(spec: str) -> Callable[[], Any]:
@@ -67,14 +83,53 @@ def load_factory(spec: str) -> Callable[[], Any]:
 
 @contextmanager
 def _conduct(what: str) -> Iterator[None]:
-    """Whatever an agent's code raises is an `AgentError`; what it prints goes to standard error."""
+    """Whatever an agent's code raises is an `AgentError`; what it prints goes to standard error.
+
+    Leaving the program counts as failing, but for Ctrl-C, which is the user's.
+    """
     try:
         with redirect_stdout(sys.stderr):
             yield
-    except AgentError:
+    except (AgentError, KeyboardInterrupt):
         raise
-    except Exception as error:
-        raise AgentError(f"{what} failed: {_describe(error)}") from error
+    except BaseException as error:
+        message = f"{what} failed: {_describe(error)}{_place(error)}"
+        raise AgentError(message, _details(error)) from error
+
+
+def _describe(error: BaseException) -> str:
+    try:
+        text = " ".join(str(error).split())[:200]
+    except Exception:
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _place(error: BaseException) -> str:
+    """Where in the agent's own code it was raised, or called what raised it."""
+    frames = _own_frames(error)
+    library = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+    own = [frame for frame in frames if not frame.filename.startswith((*library, "<"))]
+    if not (own or frames):
+        return ""
+    last = (own or frames)[-1]
+    return f" (in {os.path.basename(last.filename)}:{last.lineno})"
+
+
+def _own_frames(error: BaseException) -> traceback.StackSummary:
+    """The stack from where the agent's code was entered."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = (__file__, importlib.__file__)
+    inner = [at for at, frame in enumerate(frames) if frame.filename not in ours]
+    return traceback.StackSummary.from_list(frames[inner[0] :] if inner else [])
+
+
+def _details(error: BaseException) -> str:
+    """The whole traceback as text."""
+    with suppress(Exception):
+        lines = traceback.format_exception(type(error), error, error.__traceback__)
+        return "".join(lines)[-_MAX_DETAILS:]
+    return ""
 
 
 def make_agent(spec: str) -> Any:
@@ -96,7 +151,7 @@ def in_process(agent: Any, name: str, length: int) -> Policy:
             agent.reset(num)
         return agent
 
-    def act(memory: Any, obs: np.ndarray, rng: np.random.Generator) -> tuple[Any, np.ndarray]:
+    def act(memory: Any, obs: np.ndarray, stream: Any) -> tuple[Any, np.ndarray]:
         # A copy, contiguous: what an agent does to its observations stays its own.
         shown = np.array(obs, np.float32, order="C")
         with _conduct(f"{name}: act()"):
@@ -152,33 +207,43 @@ def in_subprocess(
 
 
 class _Child:
-    """The other process, seen from this one."""
+    """The other process, seen from this one.
+
+    It leads a process group of its own, so that nothing it has started outlives it.
+    """
 
     def __init__(self, spec: str, name: str, deadline: float) -> None:
         if not deadline > 0:
             raise ValueError(f"the deadline must be above 0 seconds, not {deadline}")
         self._name, self._deadline = name, deadline
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tapebench.guest", spec],
+            # -P: files of the current directory are for the agent, not for Python itself.
+            [sys.executable, "-P", "-m", "tapebench.guest", spec],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
         )
-        os.set_blocking(self._pipe("stdout").fileno(), False)
+        for pipe in ("stdin", "stdout"):
+            os.set_blocking(self._pipe(pipe).fileno(), False)
 
     def start(self) -> Any:
         """Wait until the agent is there; what stands for it here."""
-        methods = self._receive("start", 5 * self._deadline)[0]["methods"]
+        until = time.monotonic() + 5 * self._deadline
+        methods = self._receive("start", until)[0].get("methods")
+        if not isinstance(methods, list):
+            raise _nonsense(self._name)
         return _WithBelief(self) if "belief" in methods else _Plain(self)
 
     def call(self, method: str, array: np.ndarray | None = None, **given: Any) -> Any:
         """Call a method over there; what it gives, or an `AgentError`."""
-        try:
-            _send(self._pipe("stdin"), {"method": method, **given}, array)
-        except BrokenPipeError:
-            raise self._gone(method) from None
-        return self._receive(method, self._deadline)[1]
+        until = time.monotonic() + self._deadline
+        self._send(_message({"method": method, **given}, array), method, until)
+        return self._receive(method, until)[1]
 
     def end(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
@@ -191,29 +256,44 @@ class _Child:
         assert pipe is not None
         return pipe
 
-    def _receive(self, method: str, seconds: float) -> tuple[dict[str, Any], np.ndarray | None]:
-        pipe, until = self._pipe("stdout"), time.monotonic() + seconds
+    def _send(self, data: bytes, method: str, until: float) -> None:
+        """Write all of it; a process that does not read is late like one that does not answer."""
+        pipe, rest = self._pipe("stdin"), memoryview(data)
+        while rest:
+            self._wait(pipe, selectors.EVENT_WRITE, method, until)
+            try:
+                rest = rest[os.write(pipe.fileno(), rest[:_PIPE]) :]
+            except BlockingIOError:
+                continue
+            except BrokenPipeError:
+                raise self._gone(method) from None
+
+    def _receive(self, method: str, until: float) -> tuple[dict[str, Any], np.ndarray | None]:
+        pipe = self._pipe("stdout")
 
         def read(size: int) -> bytes:
-            data = b""
-            with selectors.DefaultSelector() as selector:
-                selector.register(pipe, selectors.EVENT_READ)
-                while len(data) < size:
-                    left = until - time.monotonic()
-                    if left <= 0 or not selector.select(left):
-                        raise AgentError(
-                            f"{self._name}: {method}() took longer than {seconds:g} seconds"
-                        )
-                    part = os.read(pipe.fileno(), size - len(data))
-                    if not part:
-                        raise self._gone(method)
-                    data += part
-            return data
+            data = bytearray()
+            while len(data) < size:
+                self._wait(pipe, selectors.EVENT_READ, method, until)
+                part = os.read(pipe.fileno(), min(size - len(data), _READ))
+                if not part:
+                    raise self._gone(method)
+                data += part
+            return bytes(data)
 
         header, array = _parse(read, self._name)
         if "error" in header:
-            raise AgentError(str(header["error"]))
+            text, details = (str(header.get(key, "")) for key in ("error", "details"))
+            raise AgentError(_printable(text)[:500], details[:_MAX_DETAILS])
         return header, array
+
+    def _wait(self, pipe: IO[bytes], event: int, method: str, until: float) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(pipe, event)
+            left = until - time.monotonic()
+            if left <= 0 or not selector.select(left):
+                limit = self._deadline * (5 if method == "start" else 1)
+                raise AgentError(f"{self._name}: {method}() took longer than {limit:g} seconds")
 
     def _gone(self, method: str) -> AgentError:
         try:
@@ -244,42 +324,45 @@ class _WithBelief(_Plain):
         return self._child.call("belief")
 
 
-def _send(pipe: IO[bytes], header: dict[str, Any], array: np.ndarray | None = None) -> None:
-    """One message: the header's length, the header, the array it describes."""
+def _message(header: dict[str, Any], array: np.ndarray | None = None) -> bytes:
+    """A message: the header's length, the header, the array it describes."""
     if array is not None:
         array = np.ascontiguousarray(array)
         header = {**header, "dtype": array.dtype.str, "shape": array.shape}
     text = json.dumps(header).encode()
-    pipe.write(len(text).to_bytes(4, "little") + text)
-    if array is not None:
-        pipe.write(array.tobytes())
-    pipe.flush()
+    return len(text).to_bytes(4, "little") + text + (b"" if array is None else array.tobytes())
 
 
 def _parse(read: Callable[[int], bytes], name: str) -> tuple[dict[str, Any], np.ndarray | None]:
-    """The other end of `_send`. The agent shares a process with its end: trust nothing."""
+    """The other end of `_message`. The agent shares a process with its end: trust nothing."""
     size = int.from_bytes(read(4), "little")
     if size > _MAX_HEADER:
-        raise AgentError(f"{name}: its process sent something that is no message")
+        raise _nonsense(name)
     try:
         header = json.loads(read(size))
+        if not isinstance(header, dict):
+            raise _nonsense(name)
         if "shape" not in header:
-            return dict(header), None
+            return header, None
         dtype, shape = np.dtype(header["dtype"]), tuple(map(int, header["shape"]))
         if dtype.kind not in "biuf" or len(shape) > 3 or min(shape, default=0) < 0:
-            raise ValueError
+            raise _nonsense(name)
         bytes_wanted = int(np.prod(shape, dtype=object)) * dtype.itemsize
-        if bytes_wanted > 1 << 30:
-            raise ValueError
-    except (ValueError, TypeError, KeyError):
-        raise AgentError(f"{name}: its process sent something that is no message") from None
+        if bytes_wanted > _MAX_ARRAY:
+            raise _nonsense(name)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError, SyntaxError):
+        raise _nonsense(name) from None
     # A copy, since what lies in the bytes that were read could not be written to.
     return header, np.frombuffer(read(bytes_wanted), dtype).reshape(shape).copy()
 
 
-def _describe(error: BaseException) -> str:
-    text = " ".join(str(error).split())[:200]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+def _nonsense(name: str) -> AgentError:
+    return AgentError(f"{name}: its process sent something that is no message")
+
+
+def _printable(text: str) -> str:
+    """Text of others in one line: what would steer a terminal is shown as a question mark."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def serve(spec: str) -> None:
@@ -288,6 +371,10 @@ def serve(spec: str) -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     calls = sys.stdin.buffer
+
+    def answer(header: dict[str, Any], array: np.ndarray | None = None) -> None:
+        answers.write(_message(header, array))
+        answers.flush()
 
     def read(size: int) -> bytes:
         data = calls.read(size)
@@ -298,18 +385,18 @@ def serve(spec: str) -> None:
     try:
         agent = make_agent(spec)
         methods = [name for name in ("reset", "act", "belief") if hasattr(agent, name)]
-        _send(answers, {"methods": methods})
+        answer({"methods": methods})
         while True:
             header, array = _parse(read, "the evaluator")
             method = header["method"]
             given = {"reset": (header.get("num"),), "act": (array,), "belief": ()}[method]
             with _conduct(f"{spec}: {method}()"):
                 found = getattr(agent, method)(*given)
-            _send(answers, {}, None if method == "reset" else _as_array(found, spec, method))
+            answer({}, None if method == "reset" else _as_array(found, spec, method))
     except EOFError:
         return
     except AgentError as error:
-        _send(answers, {"error": str(error)})
+        answer({"error": str(error), "details": error.details})
         raise SystemExit(1) from None
 
 

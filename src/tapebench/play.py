@@ -25,6 +25,7 @@ from tapebench.exam import IMPOSSIBLE, STANDARD, Exam, make_exam
 from tapebench.references import search
 from tapebench.report.page import assemble
 from tapebench.rollout import Episodes, rollout
+from tapebench.seating import Conditions
 
 HOST = "127.0.0.1"
 MAX_BODY = 1 << 16
@@ -143,14 +144,14 @@ def hint(game: Game) -> Hint:
     shipped = _shipped_way(game)
     if shipped is not None and shipped[: len(game.cells)] == list(game.cells):
         return Hint(shipped[len(game.cells)], len(shipped) - len(game.cells), True)
-    rng = seeding.generator(0, "hint", game.rule, tape)
+    stream = seeding.Stream(*np.zeros((2, 1), np.uint32))
     way = search.find_ways(
         np.array([tape], np.uint32),
         [left],
         game.rule,
         game.length,
         0,
-        rng,
+        stream,
         passes=search.PASSES[:3],
     )[0]
     return Hint(None, None, False) if way is None else Hint(way[0], len(way), False)
@@ -239,7 +240,8 @@ def save(games: Sequence[Game], place: Path, name: str = "human") -> Path:
     stem = f"{name}-rule{last.rule:03d}-L{last.length}-{len(played)}"
     taken = len(list(place.glob(f"{stem}*.tape")))
     path = place / (f"{stem}-{taken + 1}.tape" if taken else f"{stem}.tape")
-    bundle.write(path, bundle.replay(actions, last.exam, name), last.exam, about)
+    episodes = bundle.replay(actions, last.exam, name)
+    bundle.write(path, episodes, last.exam, about, Conditions("by hand"))
     return path
 
 

@@ -1,9 +1,13 @@
 """Policies: what chooses cells, for the one evaluator that everything goes through.
 
 A policy is two functions on batches. `init(rule, num)` gives the memory of `num` episodes, whose
-rules are `rule[num]`; `act(memory, obs, key)` gives the memory after and one cell per episode.
+rules are `rule[num]`; `act(memory, obs, stream)` gives the memory after and one cell per episode.
 What is privileged enters by `init` alone: `blind` shuts that door, and a policy that did not
 pass through it says `sees_rule`.
+
+Randomness is per row: `stream` is a `seeding.Stream` with one element for each episode, and
+`seeding.uniform` and `seeding.draw` make numbers of it, in NumPy and in JAX. So what happens in a
+row depends on nobody who sits beside it, nor on where it sits.
 
 `act` must be a function that stays the same from call to call (parameters belong into the
 memory), since the evaluator compiles it once.
@@ -18,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import dynamics
+from tapebench import dynamics, seeding
 from tapebench.naming import one_of
 from tapebench.task import Task
 
@@ -31,7 +35,7 @@ class Policy:
     init: Callable[[Any, int], Any]
     act: Callable[[Any, Any, Any], tuple[Any, Any]]
     backend: str = "jax"
-    """`"jax"`: pure and traceable, `key` is a JAX key. `"numpy"`: `key` is a NumPy generator."""
+    """`"jax"`: pure and traceable. `"numpy"`: called step by step with NumPy arrays."""
     sees_rule: bool = True
     belief: Callable[[Any], Any] | None = None
     """Optional: the posterior over rules `[B, 256]` that a memory holds, to be measured."""
@@ -85,14 +89,12 @@ def guided(policy: Policy, guide: Policy, steps: int, task: Task) -> Policy:
 def _guided_actor(act: Any, note: Any, guide_act: Any, guide_note: Any, length: int) -> Any:
     """The one `act` of these two together, so that the evaluator compiles it once."""
 
-    def act_both(memory: Any, obs: Any, key: Any) -> tuple[Any, Any]:
-        import jax
+    def act_both(memory: Any, obs: Any, stream: Any) -> tuple[Any, Any]:
         import jax.numpy as jnp
 
         own, other, until = memory
-        own_key, other_key = jax.random.split(key)
-        own, chosen = act(own, obs, own_key)
-        other, advised = guide_act(other, obs, other_key)
+        own, chosen = act(own, obs, seeding.fork(stream, 0))
+        other, advised = guide_act(other, obs, seeding.fork(stream, 1))
         cell = jnp.where(obs[:, length] < until, advised, chosen)
         return (note(own, cell), guide_note(other, cell), until), cell
 
@@ -144,22 +146,23 @@ def _no_note(memory: Any, cell: Any) -> Any:
     return memory
 
 
-def _act_random(length: int, memory: Any, obs: Any, key: Any) -> tuple[Any, Any]:
-    import jax
-
-    return memory, jax.random.randint(key, obs.shape[:1], 0, length)
-
-
-def _act_flip_ones(length: int, memory: Any, obs: Any, key: Any) -> tuple[Any, Any]:
-    import jax
-
-    cells = obs[:, :length]
-    return memory, (cells + jax.random.uniform(key, cells.shape)).argmax(axis=-1)
+def flip_a_one(cells: Any, stream: Any) -> Any:
+    """A random cell that is one in each row `[B, L]`; any cell where there is none."""
+    return (cells + seeding.uniform(stream, cells.shape[-1])).argmax(axis=-1)
 
 
-def _act_greedy(length: int, goal: int | None, memory: Any, obs: Any, key: Any) -> tuple[Any, Any]:
-    import jax
+def _act_random(length: int, memory: Any, obs: Any, stream: Any) -> tuple[Any, Any]:
+    word = seeding.draw(stream, np.zeros(1, np.uint32))[..., 0]
+    return memory, seeding.below(np.uint32(length), word).astype(np.int32)
 
+
+def _act_flip_ones(length: int, memory: Any, obs: Any, stream: Any) -> tuple[Any, Any]:
+    return memory, flip_a_one(obs[:, :length], stream)
+
+
+def _act_greedy(
+    length: int, goal: int | None, memory: Any, obs: Any, stream: Any
+) -> tuple[Any, Any]:
     tape = dynamics.pack(obs[:, :length])[:, None]
     if goal is None:
         target = dynamics.pack(obs[:, length + 1 :])[:, None]
@@ -168,4 +171,4 @@ def _act_greedy(length: int, goal: int | None, memory: Any, obs: Any, key: Any) 
     every_cell = np.arange(length, dtype=np.uint32)[None]
     after = dynamics.step(tape, every_cell, memory[:, None], length)
     wrong = dynamics.hamming(after, target).astype(np.float32)
-    return memory, (wrong + jax.random.uniform(key, wrong.shape)).argmin(axis=-1)
+    return memory, (wrong + seeding.uniform(stream, length)).argmin(axis=-1)

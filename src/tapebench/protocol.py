@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
@@ -25,6 +25,7 @@ from tapebench import (
     references,
     rules,
     score,
+    seating,
     splits,
     store,
     training,
@@ -33,11 +34,8 @@ from tapebench.exam import Exam, make_exam
 from tapebench.guest import AgentError
 from tapebench.naming import one_of
 from tapebench.policy import Policy
-from tapebench.rollout import Episodes, join, rollout
-
-BATCH_RULES = 16
-"""Rules that a policy outside JAX sits at a time. What is finished survives a failure after it."""
-
+from tapebench.rollout import Episodes, Sitting, Steps, prepare
+from tapebench.seating import OWN, Conditions
 
 Progress = Callable[[str, int, int], Any]
 """Told what is being done, how much of it is, and how much there is."""
@@ -66,6 +64,8 @@ class Outcome:
     labels: tuple[Label, ...]
     """Whose each of them is."""
     seconds: float
+    conditions: Conditions
+    """How it was made, as seen from here."""
     progress: Progress = field(default=_quietly, repr=False, compare=False)
     """Told how far the two below are, which are found out when first asked for."""
 
@@ -94,7 +94,10 @@ class Outcome:
             policy=self.policy,
             sees_rule=self.sees_rule,
         )
-        return document | {"seconds": round(self.seconds, 3)}
+        return document | {
+            "conditions": self.conditions.as_dict(),
+            "seconds": round(self.seconds, 3),
+        }
 
     def rows(self) -> dict[str, np.ndarray]:
         """One row per episode, of all seeds."""
@@ -119,15 +122,15 @@ class Outcome:
             "sees_rule": self.sees_rule,
             "provenance": store.provenance(self.seconds),
         }
-        bundle.write(path, self.runs[0], self.exam, about)
+        bundle.write(path, self.runs[0], self.exam, about, self.conditions)
 
 
 class UnfinishedError(AgentError):
-    """An agent failed on the way; `done` is its outcome on the rules it had finished, if any."""
+    """An agent failed on the way; `rows` are the episodes that it had finished, if any."""
 
-    def __init__(self, message: str, done: Outcome | None) -> None:
-        super().__init__(message)
-        self.done = done
+    def __init__(self, error: AgentError, rows: dict[str, np.ndarray] | None) -> None:
+        super().__init__(str(error), error.details)
+        self.rows = rows
 
 
 def evaluate(
@@ -147,6 +150,9 @@ def evaluate(
     needs no training, `package.module:factory`, or a directory of runs, each of which sits it once.
     `seeds` repeats it with other draws of its own. An agent that fails raises `UnfinishedError`,
     which holds what was done.
+
+    Whoever comes from outside is seated in an order drawn now, after it was made, and plays some
+    rows again, to see whether it keeps them apart: see `Outcome.conditions`.
     """
     if exam is not None and options:
         raise ValueError(f"give an exam or its options, not both: {', '.join(options)}")
@@ -155,49 +161,84 @@ def evaluate(
         raise ValueError(f"seeds must be at least 1, not {seeds}")
     began = time.monotonic()
     runs: list[Episodes] = []
-    with _entrants(who, exam, name, seeds, subprocess, deadline) as entrants:
+    with _entrants(who, exam, name, seeds, subprocess, deadline) as (made, entrants):
+        first = entrants[0].policy
         labels = tuple(entrant.label for entrant in entrants)
+        # Each time in another order: an agent may remember who sat where.
+        seats = [_seating(made, first) for _ in entrants]
+        rows_are = "not checked"
 
-        def outcome(exam: Exam, runs: Sequence[Episodes]) -> Outcome:
-            first, spent = entrants[0].policy, time.monotonic() - began
-            done = labels[: len(runs)]
-            return Outcome(first.name, first.sees_rule, exam, tuple(runs), done, spent, progress)
+        def outcome(runs: Sequence[Episodes]) -> Outcome:
+            order = "" if seats[0] is OWN else seats[0].secret.hex()
+            conditions = Conditions(made, rows_are, order)
+            spent = time.monotonic() - began
+            return Outcome(
+                first.name, first.sees_rule, exam, tuple(runs), labels, spent, conditions, progress
+            )
 
         for number, (policy, draws, _) in enumerate(entrants, 1):
             note = "sitting the exam"
             if len(entrants) > 1:
                 note += f", {number} of {len(entrants)}"
-            parts: list[Episodes] = []
+            sitting = prepare(
+                policy,
+                exam.task,
+                None,
+                exam.episodes,
+                seed=draws,
+                salt=exam.salt,
+                trials=exam.trials,
+            )
+            played: list[tuple[np.ndarray, Steps]] = []
+            batches = seats[number - 1].batches(sitting.num)
             try:
-                for part in _sit(policy, exam, draws):
-                    parts.append(part)
-                    progress(note, sum(len(part.rules) for part in parts), len(exam.rules))
+                for rows in batches:
+                    played.append((rows, sitting.play(rows)))
+                    progress(note, len(played), len(batches))
             except AgentError as error:
-                done = None
-                if runs:
-                    done = outcome(exam, runs)
-                elif parts:
-                    sat = [rule for part in parts for rule in part.rules]
-                    done = outcome(exam.only(sat), [join(parts)])
-                raise UnfinishedError(str(error), done) from error
-            runs.append(join(parts))
-        return outcome(exam, runs)
+                done = [*runs, sitting.episodes(played)] if played else runs
+                finished = outcome(done).rows() if done else None
+                if finished is not None and played:
+                    finished = _only_played(finished, exam, done, played)
+                raise UnfinishedError(error, finished) from error
+            runs.append(sitting.episodes(played))
+            if made != "by us" and number == 1:
+                rows_are = _check(sitting, seats[0], played)
+        return outcome(runs)
 
 
-def _sit(policy: Policy, exam: Exam, seed: int) -> Iterator[Episodes]:
-    """One run through the exam in parts: JAX policies at once, others some rules at a time."""
-    members = exam.task.rules
-    batch = len(members) if policy.backend == "jax" else BATCH_RULES
-    for first in range(0, len(members), batch):
-        yield rollout(
-            policy,
-            exam.task,
-            list(members[first : first + batch]),
-            exam.episodes,
-            seed=seed,
-            salt=exam.salt,
-            trials=exam.trials,
-        )
+def _check(
+    sitting: Sitting, seats: seating.Seating, played: Sequence[tuple[np.ndarray, Steps]]
+) -> str:
+    """`Sitting.check`; an agent that fails at what it has done before is not repeatable either."""
+    try:
+        return sitting.check(seats, played)
+    except AgentError:
+        return "not repeatable"
+
+
+def _seating(made: str, policy: Policy) -> seating.Seating:
+    """Ours sit in the usual order, all at once. Others in one that is drawn now, in batches unless
+    they are compiled."""
+    if made == "by us":
+        return OWN
+    drawn = seating.draw()
+    return drawn if policy.backend == "numpy" else replace(drawn, batch=None)
+
+
+def _only_played(
+    table: dict[str, np.ndarray],
+    exam: Exam,
+    done: Sequence[Episodes],
+    played: Sequence[tuple[np.ndarray, Steps]],
+) -> dict[str, np.ndarray]:
+    """The rows of a table of all episodes, without those that the last run has not played."""
+    is_played = np.zeros(len(exam.rules) * exam.episodes, bool)
+    for rows, _ in played:
+        is_played[rows] = True
+    last = np.tile(is_played.reshape(len(exam.rules), 1, -1), (1, exam.trials, 1)).ravel()
+    keep = np.concatenate([np.ones((len(done) - 1) * last.size, bool), last])
+    return {name: column[keep] for name, column in table.items()}
 
 
 class _Entrant(NamedTuple):
@@ -211,8 +252,11 @@ class _Entrant(NamedTuple):
 @contextmanager
 def _entrants(
     who: Any, exam: Exam, name: str | None, seeds: int, subprocess: bool, deadline: float
-) -> Iterator[list[_Entrant]]:
-    """Everyone who sits the exam: the runs in a directory, or a policy with several seeds."""
+) -> Iterator[tuple[str, list[_Entrant]]]:
+    """Everyone who sits the exam, and where it acts (one of `seating.MADE`).
+
+    That is the runs in a directory, or a policy with several seeds.
+    """
     length = exam.task.length
 
     def untrained(policy: Policy) -> list[_Entrant]:
@@ -220,14 +264,18 @@ def _entrants(
 
     if isinstance(who, Path) or (isinstance(who, str) and Path(who).is_dir()):
         # Drawn from as in training, so that the last evaluation there is found again.
-        yield [
-            _Entrant(run.policy, 0, Label(run.spec.seed, run.step))
-            for run in training.load_runs(Path(who), exam.task)
-        ]
+        yield (
+            "by us",
+            [
+                _Entrant(run.policy, 0, Label(run.spec.seed, run.step))
+                for run in training.load_runs(Path(who), exam.task)
+            ],
+        )
     elif isinstance(who, str) and ":" in who and subprocess:
         with guest.in_subprocess(who, name or who, length, deadline) as policy:
-            yield untrained(policy)
+            yield "in a process of its own", untrained(policy)
     else:
+        made = "in this process"
         if isinstance(who, Policy):
             policy = who
         elif not isinstance(who, str):
@@ -235,8 +283,8 @@ def _entrants(
         elif ":" in who:
             policy = guest.in_process(guest.make_agent(who), name or who, length)
         else:
-            policy = references.make(who, exam.task, exam.origin)
-        yield untrained(policy)
+            policy, made = references.make(who, exam.task, exam.origin), "by us"
+        yield made, untrained(policy)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,10 @@ Every rule is sat with the same exam tapes, so differences between policies and 
 paired. JAX policies run inside one compiled scan; NumPy policies drive the vector environment.
 Given the same actions the two produce identical episodes, noise included.
 
+A *row* is a rule with a start tape. Rows reach a policy in the order of a `Seating`, which says
+nothing about their rules, and are put back afterwards. Whatever a policy draws, it draws row by
+row, so the order makes no difference to one that keeps its rows apart.
+
 With several *trials* a policy meets the same rule again and again and keeps its memory: an
 episode that ends is followed at once by the next trial, and the observed t/H, back at 0, is the
 only sign of it. After its last trial an episode stands still.
@@ -22,6 +26,7 @@ from tapebench import dynamics, seeding, splits
 from tapebench import task as tasks
 from tapebench.gym import TapeVectorEnv
 from tapebench.policy import Policy
+from tapebench.seating import OWN, Seating, verdict
 
 if TYPE_CHECKING:
     from tapebench import env as envs
@@ -100,16 +105,6 @@ class Episodes:
         return metric.reshape(len(self.rules), self.trials, -1).swapaxes(0, 1)
 
 
-def join(parts: Sequence[Episodes]) -> Episodes:
-    """Episodes of the same policy on the same exam, run some rules at a time, as one."""
-    return replace(
-        parts[0],
-        rules=np.concatenate([part.rules for part in parts]),
-        cells=np.concatenate([part.cells for part in parts]),
-        wrong=np.concatenate([part.wrong for part in parts]),
-    )
-
-
 def rollout(
     policy: Policy,
     task: tasks.Task,
@@ -125,7 +120,8 @@ def rollout(
     `seed` decides the policy's own draws. A `salt` makes it a fresh exam of the same kind. With
     `trials` there are so many times `episodes`, see the module.
     """
-    return _run(policy, task, rules, episodes, seed, salt, trials, None)[0]
+    sitting = prepare(policy, task, rules, episodes, seed=seed, salt=salt, trials=trials)
+    return sitting.episodes([(rows, sitting.play(rows)) for rows in OWN.batches(sitting.num)])
 
 
 def watch(
@@ -147,14 +143,121 @@ def watch(
     saw comes back as `[B, K H + 1, ...]`, with `[B, K H + 1]` booleans that say which of it
     belongs to a step that was taken.
     """
-    found, steps = _run(policy, task, rules, episodes, seed, salt, trials, look)
+    sitting = prepare(policy, task, rules, episodes, seed=seed, salt=salt, trials=trials)
+    (order,) = OWN.batches(sitting.num)
+    steps = sitting.play(order, look)
+    back = np.argsort(order)
     is_fresh = np.pad(steps.moved, ((0, 0), (1, 0)), constant_values=True)
-    return found, steps.looks, is_fresh
+    looks = {name: seen[back] for name, seen in steps.looks.items()}
+    return sitting.episodes([(order, steps)]), looks, is_fresh[back]
 
 
 @dataclass(frozen=True)
-class _Steps:
-    """A run step by step, N steps of B rows, before it is sorted into trials."""
+class Sitting:
+    """A policy before an exam of B rows, each a rule with a start tape. Get it from `prepare`."""
+
+    policy: Policy
+    task: tasks.Task
+    rules: np.ndarray
+    """uint32 `[R]`."""
+    columns: int
+    """Rows of each rule: B is R times as many, rule by rule."""
+    salt: str
+    trials: int
+    start: Start
+    draws: seeding.Stream
+    """What the policy draws from in each row, `[B]`."""
+
+    @property
+    def num(self) -> int:
+        """How many rows there are."""
+        return len(self.rules) * self.columns
+
+    def play(self, rows: np.ndarray, look: Any = None) -> Steps:
+        """Play some rows as one batch, seated in this order; a row may be there more than once."""
+        draws = seeding.Stream(*(part[rows] for part in self.draws))
+        run = _run_jax if self.policy.backend == "jax" else _run_numpy
+        steps = run(self.policy, self.task, self.start.rows(rows), draws, look)
+        if (steps.cells == _INVALID).any():
+            raise ValueError(
+                f"policy {self.policy.name!r} chose a cell that is none: "
+                f"cells are 0 to {self.task.length - 1}"
+            )
+        return steps
+
+    def actions(self, steps: Steps) -> np.ndarray:
+        """The cells of each row of a batch by trial and time, int16 `[B, K, H]`; -1 for none."""
+        cells = np.full((len(steps.cells), self.trials, self.task.horizon), -1, np.int16)
+        row, column = np.nonzero(steps.moved)
+        cells[row, steps.trial[row, column], steps.t[row, column]] = steps.cells[row, column]
+        return cells
+
+    def episodes(self, played: Sequence[tuple[np.ndarray, Steps]]) -> Episodes:
+        """Batches, each with the rows that were seated in it, put back in order.
+
+        Rows that nobody has played are as if no step had been taken in them.
+        """
+        horizon, trials = self.task.horizon, self.trials
+        cells = np.full((self.num, trials, horizon), -1, np.int16)
+        wrong = np.zeros((self.num, trials, horizon + 1), np.int16)
+        wrong[:, :, 0] = dynamics.hamming(self.start.tape, self.start.goal).T
+        for rows, steps in played:
+            seat, column = np.nonzero(steps.moved)
+            place = rows[seat], steps.trial[seat, column], steps.t[seat, column]
+            cells[place] = steps.cells[seat, column]
+            wrong[:, :, 1:][place] = steps.wrong[seat, column]
+
+        def by_rule(array: np.ndarray) -> np.ndarray:
+            """`[R E, K, ...]` -> `[R, K E, ...]`."""
+            apart = array.reshape(len(self.rules), self.columns, *array.shape[1:]).swapaxes(1, 2)
+            return apart.reshape(len(self.rules), trials * self.columns, -1)
+
+        return Episodes(
+            policy=self.policy.name,
+            task=self.task,
+            rules=self.rules.astype(int),
+            cells=by_rule(cells),
+            wrong=by_rule(wrong),
+            salt=self.salt,
+            trials=trials,
+        )
+
+    def check(self, seating: Seating, played: Sequence[tuple[np.ndarray, Steps]]) -> str:
+        """Does the policy keep its rows apart? Some rows are played twice more; see `seating.ROWS`.
+
+        Once among the same neighbours, once among others, in the same seats of as large a batch.
+        """
+        number, seats, others = seating.check(self.num)
+        rows, first = played[number]
+        return verdict(
+            *(self.actions(s)[seats] for s in (first, self.play(rows), self.play(others)))
+        )
+
+
+def prepare(
+    policy: Policy,
+    task: tasks.Task,
+    rules: Any = None,
+    episodes: int = STANDARD_EPISODES,
+    *,
+    seed: int = 0,
+    salt: str = "",
+    trials: int = 1,
+) -> Sitting:
+    """All rows of an exam for a policy to play. Arguments as for `rollout`."""
+    for name, count in (("episodes", episodes), ("trials", trials)):
+        if count < 1:
+            raise ValueError(f"{name} must be at least 1, not {count}")
+    members = np.array(task.rules if rules is None else splits.check_rules(rules), np.uint32)
+    episode = np.tile(np.arange(episodes), len(members))
+    draws = seeding.policy_streams(seed, policy.name, members.repeat(episodes), episode)
+    start = exam_start(task, members, episodes, salt, trials)
+    return Sitting(policy, task, members, episodes, salt, trials, start, draws)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A batch step by step, N steps of B rows, before it is sorted into trials."""
 
     cells: np.ndarray
     """int16 `[B, N]`: the action; -1 in a row that is over, `_INVALID` if it was none."""
@@ -172,53 +275,6 @@ class _Steps:
         return self.cells != -1
 
 
-def _run(
-    policy: Policy,
-    task: tasks.Task,
-    rules: Any,
-    episodes: int,
-    seed: int,
-    salt: str,
-    trials: int,
-    look: Callable[[Any, Any], dict[str, Any]] | None,
-) -> tuple[Episodes, _Steps]:
-    for name, count in (("episodes", episodes), ("trials", trials)):
-        if count < 1:
-            raise ValueError(f"{name} must be at least 1, not {count}")
-    members = np.array(task.rules if rules is None else splits.check_rules(rules), np.uint32)
-    start = exam_start(task, members, episodes, salt, trials)
-    run = _run_jax if policy.backend == "jax" else _run_numpy
-    steps = run(policy, task, start, seed, look)
-    if (steps.cells == _INVALID).any():
-        raise ValueError(
-            f"policy {policy.name!r} chose a cell that is none: cells are 0 to {task.length - 1}"
-        )
-    num = len(members) * episodes
-    cells = np.full((num, trials, task.horizon), -1, np.int16)
-    wrong = np.zeros((num, trials, task.horizon + 1), np.int16)
-    wrong[:, :, 0] = dynamics.hamming(start.tape, start.goal).T
-    row, column = np.nonzero(steps.moved)
-    place = row, steps.trial[row, column], steps.t[row, column]
-    cells[place] = steps.cells[row, column]
-    wrong[:, :, 1:][place] = steps.wrong[row, column]
-
-    def by_rule(array: np.ndarray) -> np.ndarray:
-        """`[R E, K, ...]` -> `[R, K E, ...]`."""
-        apart = array.reshape(len(members), episodes, *array.shape[1:]).swapaxes(1, 2)
-        return apart.reshape(len(members), trials * episodes, -1)
-
-    found = Episodes(
-        policy=policy.name,
-        task=task,
-        rules=members.astype(int),
-        cells=by_rule(cells),
-        wrong=by_rule(wrong),
-        salt=salt,
-        trials=trials,
-    )
-    return found, steps
-
-
 @dataclass(frozen=True)
 class Start:
     """The first states of B episodes in each of K trials: arrays `[K, B, ...]`."""
@@ -231,6 +287,13 @@ class Start:
     def trial(self, number: Any) -> Start:
         """One trial, `[B, ...]`; or, given `[B]` numbers, for each episode the trial it is in."""
         place = number if isinstance(number, int) else (number, np.arange(self.rule.shape[1]))
+        return self._at(place)
+
+    def rows(self, rows: np.ndarray) -> Start:
+        """Some of the episodes, in this order."""
+        return self._at((slice(None), rows))
+
+    def _at(self, place: Any) -> Start:
         parts = (self.rule[place], self.tape[place], self.goal[place])
         return Start(*parts, seeding.Stream(*(part[place] for part in self.stream)))
 
@@ -277,18 +340,20 @@ def _given(task: tasks.Task, start: Start) -> dict[str, Any]:
     }
 
 
-def _run_numpy(policy: Policy, task: tasks.Task, start: Start, seed: int, look: Any) -> _Steps:
+def _run_numpy(
+    policy: Policy, task: tasks.Task, start: Start, draws: seeding.Stream, look: Any
+) -> Steps:
     """Every step of a NumPy policy."""
     trials, num = start.rule.shape
     env, obs, _ = _vector_env(task, start.trial(0))
     memory = policy.init(start.rule[0], num)
-    rng = seeding.generator(seed, "rollout", policy.name, int(start.rule[0, 0]))
     trial, t = np.zeros(num, int), np.zeros(num, int)
     columns: list[tuple[np.ndarray, ...]] = []
     looks: list[dict[str, Any]] = []
     for _ in range(trials * task.horizon):
         running = trial < trials
-        memory, action = policy.act(memory, obs, rng)
+        memory, action = policy.act(memory, obs, draws)
+        draws = seeding.advance(draws)
         if look is not None:
             looks.append(look(memory, start.rule[0]))
         after, _, terminated, truncated, info = env.step(action)
@@ -305,15 +370,17 @@ def _run_numpy(policy: Policy, task: tasks.Task, start: Start, seed: int, look: 
         if look is None and not (trial < trials).any():
             break
     if look is not None:
-        looks.append(look(policy.act(memory, obs, rng)[0], start.rule[0]))
+        looks.append(look(policy.act(memory, obs, draws)[0], start.rule[0]))
     cells, wrong, trial, t = (np.stack(column, axis=1) for column in zip(*columns, strict=True))
     names = looks[0] if looks else ()
-    return _Steps(
+    return Steps(
         cells, wrong, trial, t, {n: np.stack([seen[n] for seen in looks], 1) for n in names}
     )
 
 
-def _run_jax(policy: Policy, task: tasks.Task, start: Start, seed: int, look: Any) -> _Steps:
+def _run_jax(
+    policy: Policy, task: tasks.Task, start: Start, draws: seeding.Stream, look: Any
+) -> Steps:
     """Every step of a JAX policy."""
     import jax
     import jax.numpy as jnp
@@ -329,17 +396,13 @@ def _run_jax(policy: Policy, task: tasks.Task, start: Start, seed: int, look: An
         stream=seeding.Stream(*map(jnp.asarray, start.stream)),
     )
     memory = policy.init(starts.rule[0], start.rule.shape[1])
-    keys = jax.random.split(
-        seeding.key(seed, "rollout", policy.name), len(start.rule) * task.horizon
-    )
-    if look is not None:
-        keys = jnp.concatenate([keys, seeding.key(seed, "watch", policy.name)[None]])
-    found = _compiled_scan()(policy.act, look, env, memory, starts, params, keys)
+    taken = slice(len(start.rule) * task.horizon)
+    calls = taken.stop + (look is not None)
+    found = _compiled_scan()(policy.act, look, env, calls, memory, starts, params, draws)
     cells, wrong, trial, t, looks = jax.tree.map(
         lambda part: np.asarray(part).swapaxes(0, 1), found
     )
-    taken = slice(len(start.rule) * task.horizon)
-    return _Steps(cells[:, taken], wrong[:, taken], trial[:, taken], t[:, taken], looks)
+    return Steps(cells[:, taken], wrong[:, taken], trial[:, taken], t[:, taken], looks)
 
 
 @cache
@@ -349,7 +412,14 @@ def _compiled_scan() -> Callable[..., Any]:
     import jax.numpy as jnp
 
     def scan(
-        act: Any, look: Any, env: envs.TapeEnv, memory: Any, starts: Any, params: Any, keys: Any
+        act: Any,
+        look: Any,
+        env: envs.TapeEnv,
+        calls: int,
+        memory: Any,
+        starts: Any,
+        params: Any,
+        draws: Any,
     ) -> Any:
         step = jax.vmap(env.step_env, in_axes=(None, 0, 0, None))
         observe = jax.vmap(env.observe, in_axes=(0, None))
@@ -361,10 +431,10 @@ def _compiled_scan() -> Callable[..., Any]:
 
             return jax.tree.map(leaf, new, old)
 
-        def body(carry: Any, key: jax.Array) -> Any:
-            memory, state, trial = carry
+        def body(carry: Any, call: None) -> Any:
+            memory, state, trial, stream = carry
             running = trial < trials
-            memory, action = act(memory, observe(state, params), key)
+            memory, action = act(memory, observe(state, params), stream)
             seen = {} if look is None else look(memory, state.rule)
             _, after, _, terminated, truncated, _ = step(None, state, action, params)
             is_valid = (action >= 0) & (action < env.length)
@@ -378,9 +448,10 @@ def _compiled_scan() -> Callable[..., Any]:
                 place = trial.clip(max=trials - 1), jnp.arange(num)
                 following = jax.tree.map(lambda part: part[place], starts)
                 state = choose(is_over & (trial < trials), following, state)
-            return (memory, state, trial), out
+            return (memory, state, trial, seeding.advance(stream)), out
 
         first = jax.tree.map(lambda part: part[0], starts)
-        return jax.lax.scan(body, (memory, first, jnp.zeros(num, jnp.int32)), keys)[1]
+        began = (memory, first, jnp.zeros(num, jnp.int32), draws)
+        return jax.lax.scan(body, began, length=calls)[1]
 
-    return jax.jit(scan, static_argnames=("act", "look", "env"))
+    return jax.jit(scan, static_argnames=("act", "look", "env", "calls"))

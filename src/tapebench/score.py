@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import references, rules, seeding, stats
+from tapebench import references, rules, seating, seeding, stats
 from tapebench.exam import SUBSETS, UNKNOWN, Exam
 from tapebench.rollout import Episodes, rollout
 
@@ -71,6 +71,7 @@ def rows(
         "trial": np.tile(column // exam.episodes, shape[0]).astype(np.int16),
         "length": np.full(episodes.success.size, exam.task.length, np.int16),
         "horizon": np.full(episodes.success.size, exam.task.horizon, np.int32),
+        "seating": np.full(episodes.success.size, seating.VERSION, np.int8),
     }
     for name, metric in METRICS.items():
         values = metric(episodes).ravel()
@@ -89,6 +90,7 @@ def rule_means(episodes: Episodes, exam: Exam, **run: Any) -> dict[str, np.ndarr
         "rule": exam.rules.astype(np.int16),
         "type": exam.types,
         "episodes": np.full(len(exam.rules), exam.num_columns, np.int32),
+        "seating": np.full(len(exam.rules), seating.VERSION, np.int8),
     }
     return table | {
         name: metric(episodes).mean(axis=1).astype(np.float32) for name, metric in METRICS.items()
@@ -151,7 +153,8 @@ def shipped_lines(exam: Exam) -> dict[str, Line] | None:
     if not is_usual:
         return None
     shipped = _load_lines(task.length, task.horizon)
-    is_current = shipped["exam_version"] == seeding.EXAM_VERSION
+    versions = shipped["exam_version"], shipped.get("seating")
+    is_current = versions == (seeding.EXAM_VERSION, seating.VERSION)
     if not is_current or shipped["episodes"] != exam.episodes:
         return None
     return {
@@ -170,6 +173,7 @@ def dump_lines(exam: Exam, found: Mapping[str, Line]) -> str:
     """Lines on all rules as the text of a file under `data/lines/`: one metric per line."""
     head = {
         "exam_version": seeding.EXAM_VERSION,
+        "seating": seating.VERSION,
         "length": exam.task.length,
         "horizon": exam.task.horizon,
         "episodes": exam.episodes,

@@ -29,7 +29,7 @@ RULE, TAPE, GOAL, NOISE, VARIATION = (np.uint32(purpose << 28) for purpose in ra
 """First lane of each purpose, so that no two draws of one episode share a lane."""
 
 _WEYL = np.uint32(0x9E3779B9)
-_FEATURES, _EXAM = 0x52554C45, 0x4558414D
+_FEATURES, _EXAM, _POLICY = 0x52554C45, 0x4558414D, 0x504F4C49
 
 
 def mix(x: Any) -> Any:
@@ -100,14 +100,32 @@ def nonzero_words(words: Any, length: int) -> Any:
     return whole + (rest >= words).astype(np.uint32)
 
 
+def uniform(stream: Stream, num: int, lane: int = 0) -> Any:
+    """`num` uniform numbers below 1 for each element of a stream, float32 `[..., num]`.
+
+    They take the lanes from `lane` on, to a resolution of 2^-24.
+    """
+    lanes = np.uint32(lane) + np.arange(num, dtype=np.uint32)
+    return _unit(draw(stream, lanes))
+
+
+def _unit(words: Any) -> Any:
+    return (words >> 8).astype(np.float32) * np.float32(2.0**-24)
+
+
+def fork(stream: Stream, number: int) -> Stream:
+    """Another stream at the same place, for a part that must not share draws with the rest."""
+    apart = np.uint32((number + 1) * int(_WEYL) & 0xFFFFFFFF)
+    return Stream(mix(stream.identity + apart), stream.counter)
+
+
 def bernoulli_words(stream: Stream, lane: Any, probability: Any, length: int) -> Any:
     """A tape whose cells are one with `probability`, independently: `[..., W]`.
 
     Cell i is decided by lane + i to a resolution of 2^-24; 0 and 1 are never and always.
     """
     lanes = lane + np.arange(length, dtype=np.uint32)
-    uniform = (draw(stream, lanes) >> 8).astype(np.float32) * np.float32(2.0**-24)
-    return dynamics.pack(uniform < probability)
+    return dynamics.pack(_unit(draw(stream, lanes)) < probability)
 
 
 def exam_tapes(
@@ -135,6 +153,17 @@ def exam_streams(episodes: int, *, salt: str = "") -> Stream:
     episode = np.arange(episodes, dtype=np.uint32)
     head = (_EXAM, EXAM_VERSION, *_salt_words(salt))
     return Stream(hash32(*head, 0, episode), hash32(*head, 1, episode))
+
+
+def policy_streams(seed: int, name: str, rule: np.ndarray, episode: np.ndarray) -> Stream:
+    """What a policy draws from in each row of an exam, `[B]`; each call advances the counter.
+
+    A row's draws depend on the seed, the policy's name, the rule and the episode: never on where
+    the row sits, nor on who sits beside it.
+    """
+    words = (rule.astype(np.uint32), episode.astype(np.uint32))
+    identity = hash32(_POLICY, _check_seed(seed), _word(name), *words)
+    return Stream(identity, np.zeros_like(identity))
 
 
 def feature_tapes(length: int, trials: int) -> np.ndarray:

@@ -121,7 +121,8 @@ def difficulties() -> dict[str, np.ndarray]:
 
     `ceiling L16` is the share of start tapes from which the goal can be reached in 16 steps at
     all; `random L16` and `flip-ones L16` are what policies that learn nothing reach. These are
-    exact. Those at 32 cells but the ceiling are measured on the exam, see `data/lines/`.
+    exact. Those at 32 cells but the ceiling were measured once on the exam and stay as they were
+    then: splits must not move because a policy draws otherwise.
     """
     found = {}
     for length in CEILING_LENGTHS:
@@ -130,9 +131,9 @@ def difficulties() -> dict[str, np.ndarray]:
     chances = exact.shipped_chances(CHANCE_LENGTH, CHANCE_LENGTH)
     for policy, by_rule in chances.items():
         found[f"{policy} L{CHANCE_LENGTH}"] = [by_rule[rule] for rule in _ALL]
-    lines = resources.files("tapebench").joinpath("data/lines/L32-H32.json").read_text()
-    for policy, metrics in json.loads(lines)["lines"].items():
-        found[f"{policy} L32"] = metrics["success"]
+    measured = resources.files("tapebench").joinpath("data/difficulty-L32-H32.json").read_text()
+    for policy, success in json.loads(measured)["success"].items():
+        found[f"{policy} L32"] = success
     return {name: np.array(by_rule) for name, by_rule in found.items()}
 
 

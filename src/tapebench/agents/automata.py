@@ -78,7 +78,7 @@ from tapebench.agents.api import (
 )
 from tapebench.agents.replay import Replay
 from tapebench.naming import one_of
-from tapebench.policy import Policy, blind
+from tapebench.policy import Policy, blind, flip_a_one
 from tapebench.references import search
 from tapebench.references.ball import MAX_LENGTH
 
@@ -430,7 +430,7 @@ def make_act(config: Config, length: int) -> Callable[[Any, Any, Any], tuple[Any
 
 
 def _act(
-    config: Config, length: int, memory: Memory, obs: np.ndarray, rng: np.random.Generator
+    config: Config, length: int, memory: Memory, obs: np.ndarray, stream: seeding.Stream
 ) -> tuple[Memory, np.ndarray]:
     memory = remember(memory, obs, length)
     cells, goal = memory.cells, obs[:, length + 1 :].astype(np.uint8)
@@ -443,7 +443,7 @@ def _act(
     idle = np.flatnonzero(trusted & (plan[:, 0] < 0) & (memory.counts.any(axis=(1, 2))))
     failed = memory.failed.copy()
     plan[idle], failed[idle] = make_plans(config, memory, belief, idle, goal)
-    action = np.where(plan[:, 0] >= 0, plan[:, 0], search.flip_ones(cells ^ goal, rng))
+    action = np.where(plan[:, 0] >= 0, plan[:, 0], flip_a_one(cells ^ goal, stream))
 
     is_doubtful = foresight(belief, flip(cells, action)) < config.trust
     doubtful = np.flatnonzero(trusted & is_doubtful & (memory.asked < config.asks))
@@ -602,16 +602,16 @@ def _search(
     width: int, tapes: np.ndarray, budget: list[int], law: int, length: int, goal: list[int]
 ) -> list[list[int] | None]:
     rule, radius = narrow(law)
-    draws = partial(seeding.generator, 0, "automata")
+    always = seeding.Stream(*np.zeros((2, len(tapes)), np.uint32))
     if length <= MAX_LENGTH:
         passes = search.PASSES if radius == 1 else search.PASSES[:3]
         return search.find_ways(
-            tapes[:, 0], budget, rule, length, goal[0], draws, width, radius, passes
+            tapes[:, 0], budget, rule, length, goal[0], always, width, radius, passes
         )
     if radius > 1:
         return [None] * len(tapes)
     target, quarter = np.array(goal, np.uint32), max(width // 4, 1)
-    return search.find_far_ways(tapes, budget, rule, length, target, draws, quarter)
+    return search.find_far_ways(tapes, budget, rule, length, target, always, quarter)
 
 
 def narrow(law: int) -> tuple[int, int]:

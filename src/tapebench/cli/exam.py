@@ -12,6 +12,7 @@ from typing import Any
 import tyro
 
 from tapebench.cli.console import check_target, ends, parse_rules, progress
+from tapebench.seating import Conditions
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,8 @@ class Evaluate:
     """Run package.module:factory in a process of its own."""
     deadline: float = 60.0
     """Seconds for one call of an agent in its own process."""
+    traceback: bool = False
+    """If the agent fails, show the traceback of its code."""
     bundle: Path | None = None
     """Write every action to this file, for others to verify."""
     out: Path | None = None
@@ -86,6 +89,7 @@ class Evaluate:
 
     def run(self) -> None:
         from tapebench import protocol, store
+        from tapebench.guest import AgentError
 
         for target in (self.bundle, self.out):
             if target is not None:
@@ -104,13 +108,15 @@ class Evaluate:
                     progress=show,
                 )
                 document = outcome.score
-        except protocol.UnfinishedError as failure:
-            if failure.done is None:
+        except AgentError as failure:
+            if self.traceback and failure.details:
+                print(failure.details, file=sys.stderr, end="")
+            rows = getattr(failure, "rows", None)
+            if rows is None:
                 raise ValueError(f"{failure} (no episode was finished)") from None
             kept = self.out or Path("unfinished.parquet")
-            table = failure.done.rows()
-            store.write_table(kept, table)
-            count = len(table["success"])
+            store.write_table(kept, rows)
+            count = len(rows["success"])
             raise ValueError(f"{failure} ({count} finished episodes are kept in {kept})") from None
         if self.bundle is not None:
             if len(outcome.runs) > 1:
@@ -189,7 +195,8 @@ class Unseen:
 class Verify:
     """Replay every action of a result bundle: does it prove what it claims?
 
-    Replaying proves outcomes. That the agent did not know the rule it cannot prove.
+    Replay proves outcomes. The evaluator gives an agent observations only, but that a bundle was
+    made so is declared: anybody can write down the best actions.
     """
 
     bundle: tyro.conf.Positional[Path]
@@ -201,19 +208,23 @@ class Verify:
         from tapebench import bundle
 
         found = bundle.verify(self.bundle)
-        success = found.episodes.success
+        success, exam = found.episodes.success, found.exam
         document = {
             "verified": True,
             "policy": found.about["policy"],
             "sees_rule": found.about["sees_rule"],
-            "split": found.exam.split,
-            "exam": found.exam.name,
-            "exam_hash": found.exam.hash,
+            "conditions": found.conditions.as_dict(),
+            "split": exam.split,
+            "exam": exam.name,
+            "exam_hash": exam.hash,
+            "length": exam.task.length,
+            "horizon": exam.task.horizon,
+            "rules": len(exam.rules),
             "episodes": int(success.size),
             "success": {
                 subset: float(success[rows].mean())
                 for subset in ("id", "ood")
-                if len(rows := found.exam.rows(subset))
+                if len(rows := exam.rows(subset))
             },
         }
         if self.json:
@@ -222,11 +233,25 @@ class Verify:
         shown = ", ".join(
             f"{name.upper()} {mean:.4f}" for name, mean in document["success"].items()
         )
-        sight = "sees the rule" if document["sees_rule"] else "declared blind to the rule"
         print(
-            f"verified: {success.size} episodes of {document['policy']} ({sight}) on the "
-            f"{found.exam.name} exam of {found.exam.split}; success {shown}"
+            f"verified: {success.size} episodes of {document['policy']} on the {exam.name} exam of "
+            f"{exam.split}, {len(exam.rules)} rules, L = {exam.task.length}, "
+            f"H = {exam.task.horizon}; success {shown}"
         )
+        print("Outcomes: proved, every action was replayed.")
+        sight = "none, it saw the rule" if document["sees_rule"] else "declared, not proved"
+        print(f"Blindness: {sight}.")
+        print(f"Made: {describe(found.conditions)}, as the bundle says.")
+
+
+def describe(conditions: Conditions) -> str:
+    """How a result was made, in a few words."""
+    rows = {
+        "independent": "rows independent",
+        "not checked": "rows not checked",
+    }.get(conditions.rows, conditions.rows)
+    isolated = ["not isolated"] if "not isolated" in conditions.remarks else []
+    return ", ".join([conditions.made, *isolated, rows, f"seating {conditions.seating}"])
 
 
 def print_score(document: dict[str, Any]) -> None:
@@ -254,8 +279,9 @@ def print_score(document: dict[str, Any]) -> None:
     def of(key: str) -> list[Any]:
         return [document[name][key] if document[name] else None for name in ("id", "ood")]
 
+    conditions = Conditions(**document["conditions"])
     table.add_row(
-        document["policy"],
+        ", ".join([document["policy"], *conditions.remarks]),
         f"95% over {document['interval_over']}",
         *(
             f"{document[name]['success']:.3f} {ends(document[name]['interval'])}"
@@ -282,6 +308,8 @@ def print_score(document: dict[str, Any]) -> None:
     add("", "AUC distance", of("auc_distance"))
     add("", "return", of("return"), digits=2)
     console.print(table)
+    if conditions.made != "by us":
+        console.print(f"made {describe(conditions)}")
     if document.get("drop_composition") is not None:
         console.print(
             f"of the drop {document['drop']:+.3f}, {document['drop_composition']:+.3f} comes from "

@@ -30,7 +30,7 @@ import numpy as np
 from jax import Array
 from jax.scipy.special import entr, logsumexp
 
-from tapebench import dynamics, rollout, splits
+from tapebench import dynamics, rollout, seeding, splits
 from tapebench.policy import Policy, blind
 from tapebench.task import Task
 
@@ -295,7 +295,7 @@ def _actor(length: int, goal: int | None, hidden: int) -> Callable[..., Any]:
 
 
 def _act(
-    length: int, goal: int | None, hidden: int, memory: Memory, obs: Array, key: Array
+    length: int, goal: int | None, hidden: int, memory: Memory, obs: Array, stream: Any
 ) -> tuple[Memory, Array]:
     tape, time = dynamics.pack(obs[:, :length]), obs[:, length]
     goal_cells = obs[:, length + 1 :]
@@ -313,7 +313,7 @@ def _act(
     far = far * (1 - memory.noise) + (1 - far) * memory.noise  # noise inverts right and wrong cells
     score = memory.beta * information_gains(belief, found, readable) - memory.goal_weight * far
     is_best = score >= score.max(axis=-1, keepdims=True) - _TIE
-    cell = jnp.where(is_best, jax.random.uniform(key, score.shape), 2.0).argmin(axis=-1)
+    cell = jnp.where(is_best, seeding.uniform(stream, length), 2.0).argmin(axis=-1)
     cell = cell.astype(jnp.int32)
     return replace(memory, log_belief=log_belief, tape=tape, cell=cell, time=time), cell
 

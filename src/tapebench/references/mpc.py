@@ -54,24 +54,24 @@ def _act(
     candidates: int,
     memory: Any,
     obs: Any,
-    key: Any,
+    stream: Any,
 ) -> tuple[Any, Any]:
     import jax
     import jax.numpy as jnp
 
     target = dynamics.to_words(goal, length)
-    identity = jax.random.bits(key, obs.shape[:1], np.uint32)
+    identity = seeding.draw(stream, np.zeros(1, np.uint32))[..., 0]
     numbers = np.arange(candidates, dtype=np.uint32)
 
     def choose(episode: tuple[Any, Any, Any]) -> Any:
         tape, rule, identity = episode
         law = dynamics.law(jnp.broadcast_to(rule, (candidates,)))
         # A counter hash: sampling by key would take longer than all the planning.
-        stream = seeding.Stream(jnp.broadcast_to(identity, (candidates,)), jnp.asarray(numbers))
+        shots = seeding.Stream(jnp.broadcast_to(identity, (candidates,)), jnp.asarray(numbers))
 
         def shoot(carry: Any, depth: Any) -> Any:
             tape, score, is_there = carry
-            cell = seeding.below(np.uint32(length), seeding.draw(stream, depth[None])[:, 0])
+            cell = seeding.below(np.uint32(length), seeding.draw(shots, depth[None])[:, 0])
             tape = dynamics.evolve_by(dynamics.flip(tape, cell), law, length)
             wrong = dynamics.hamming(tape, target)
             better = {

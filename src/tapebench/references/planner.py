@@ -20,8 +20,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tapebench import dynamics
-from tapebench.policy import Policy, blind
+from tapebench import dynamics, seeding
+from tapebench.policy import Policy, blind, flip_a_one
 from tapebench.references import belief, search
 from tapebench.task import Task
 
@@ -83,7 +83,7 @@ def posterior(memory: _Memory) -> np.ndarray:
 
 
 def _act(
-    task: Task, memory: _Memory, obs: np.ndarray, rng: np.random.Generator
+    task: Task, memory: _Memory, obs: np.ndarray, stream: seeding.Stream
 ) -> tuple[_Memory, np.ndarray]:
     cells, t = obs[:, : task.length], search.read_time(obs, task)
     tape = dynamics.pack(cells)
@@ -93,12 +93,13 @@ def _act(
     is_running = (tape[:, 0] != np.uint32(task.goal or 0)) & (t < task.horizon)
 
     memory = replace(memory, log_belief=log_belief)
-    memory = _replan(task, memory, tape[:, 0], t, is_running & (is_sure | (t > 0)), rng)
+    memory = _replan(task, memory, tape[:, 0], t, is_running & (is_sure | (t > 0)), stream)
     planned = memory.plan[np.arange(len(t)), t]
-    action = np.where(planned >= 0, planned, search.flip_ones(cells, rng))
+    action = np.where(planned >= 0, planned, flip_a_one(cells, stream))
     is_asking = is_running & (planned < 0) & ~is_sure
     if is_asking.any():
-        telling = _most_telling(log_belief, tape, rng.random(cells.shape), task)
+        tie = seeding.uniform(stream, task.length, lane=task.length)
+        telling = _most_telling(log_belief, tape, tie, task)
         action = np.where(is_asking, telling, action)
 
     rule = np.where(memory.assumed >= 0, memory.assumed, 0)
@@ -112,7 +113,7 @@ def _replan(
     tape: np.ndarray,
     t: np.ndarray,
     may_plan: np.ndarray,
-    rng: np.random.Generator,
+    stream: seeding.Stream,
 ) -> _Memory:
     """Plan anew where there is no plan yet, or the tape is not what the plan foresaw."""
     goal = task.goal or 0
@@ -125,7 +126,8 @@ def _replan(
     for rule in np.unique(likeliest[stale]):
         rows = stale[likeliest[stale] == rule]
         left = (task.horizon - t[rows]).tolist()
-        ways = search.find_ways(tape[rows], left, int(rule), task.length, goal, rng)
+        own = search.of_rows(stream, rows)
+        ways = search.find_ways(tape[rows], left, int(rule), task.length, goal, own)
         assumed[rows], plan[rows] = rule, -1
         for row, way in zip(rows, ways, strict=True):
             if way is not None:

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from tapebench import dynamics, exact, seeding
-from tapebench.policy import Policy
+from tapebench.policy import Policy, flip_a_one
 from tapebench.references.ball import (
     LARGE,
     MAX_LENGTH,
@@ -73,9 +73,8 @@ last is for tapes whose ways are hardly shorter than the horizon.
 """
 
 
-Draws = np.random.Generator | Callable[[int], np.random.Generator]
-"""Where ties are settled by chance: from one generator, or from one that is made anew for each pass
-by its number. With the latter what is found for a tape does not depend on the others beside it."""
+SETTLED = np.uint32(1 << 16)
+"""First lane of the draws that settle ties: one for each pass and depth."""
 
 
 def find_ways(
@@ -84,14 +83,15 @@ def find_ways(
     rule: int,
     length: int,
     goal: int,
-    rng: Draws,
+    stream: seeding.Stream,
     width: int = WIDTH,
     radius: int = 1,
     passes: Sequence[Pass] = PASSES,
 ) -> list[list[int] | None]:
     """For each start tape a way to the goal within its budget of steps, where one is found.
 
-    The rule is elementary, or one of another `radius` as in `tapebench.references.ball`.
+    The rule is elementary, or one of another `radius` as in `tapebench.references.ball`. Ties are
+    settled by `stream`, tape by tape, so what is found for one does not depend on the others.
     """
     ways: list[list[int] | None] = [None] * len(tapes)
     for number, attempt in enumerate(passes):
@@ -102,8 +102,8 @@ def find_ways(
         at_once = max(ROWS // attempt.widening, 1)
         for rows in (left[start : start + at_once] for start in range(0, len(left), at_once)):
             steps = [budget[row] for row in rows]
-            draws = rng(number) if callable(rng) else rng
-            found = _beam_pass(tapes[rows], steps, around, goal, attempt, width, draws)
+            settle = _settler(stream, rows, number)
+            found = _beam_pass(tapes[rows], steps, around, goal, attempt, width, settle)
             for row, way in zip(rows, found, strict=True):
                 ways[row] = way
         if around.is_complete:
@@ -117,7 +117,7 @@ def find_far_ways(
     rule: int,
     length: int,
     goal: np.ndarray,
-    rng: Draws,
+    stream: seeding.Stream,
     width: int = WIDTH,
     passes: Sequence[Pass] = PASSES[:3],
 ) -> list[list[int] | None]:
@@ -126,11 +126,30 @@ def find_far_ways(
     for number, attempt in enumerate(passes):
         for row, way in enumerate(ways):
             if way is None:
-                draws = rng(number) if callable(rng) else rng
+                settle = _settler(stream, [row], number)
                 ways[row] = _far_way(
-                    tapes[row], budget[row], rule, length, goal, attempt, width, draws
+                    tapes[row], budget[row], rule, length, goal, attempt, width, settle
                 )
     return ways
+
+
+Settle = Callable[[int], np.ndarray]
+"""Depth -> an odd number for each tape, uint32 `[N]`, by which its candidates are scrambled."""
+
+
+def of_rows(stream: seeding.Stream, rows: Any) -> seeding.Stream:
+    """The streams of some rows."""
+    return seeding.Stream(*(part[rows] for part in stream))
+
+
+def _settler(stream: seeding.Stream, rows: Sequence[int], attempt: int) -> Settle:
+    own = of_rows(stream, rows)
+
+    def settle(depth: int) -> np.ndarray:
+        lane = SETTLED + np.array([(attempt << 16) + depth], np.uint32)
+        return seeding.draw(own, lane)[:, 0] | np.uint32(1)
+
+    return settle
 
 
 def _far_way(
@@ -141,7 +160,7 @@ def _far_way(
     goal: np.ndarray,
     attempt: Pass,
     width: int,
-    rng: np.random.Generator,
+    settle: Settle,
 ) -> list[int] | None:
     """One attempt at one tape `[W]`: forwards until the goal itself is met."""
     law, every_cell = dynamics.law(np.array([rule])), np.arange(length)[None]
@@ -160,7 +179,8 @@ def _far_way(
                 left_alone = dynamics.evolve_by(left_alone, law, length)
             wrong = dynamics.hamming(left_alone, goal)
         # Tapes are told apart by a hash, and from 127 wrong cells on no more are counted.
-        chosen = _choose(seeding.hash32(*after.T)[None], wrong[None].clip(max=127), width, rng)[0]
+        hashes = seeding.hash32(*after.T)[None]
+        chosen = _choose(hashes, wrong[None].clip(max=127), width, settle(depth))[0]
         history.append((chosen[None] // length, chosen[None] % length))
         beam = after[chosen]
     return None
@@ -173,7 +193,7 @@ def _beam_pass(
     goal: int,
     attempt: Pass,
     width: int,
-    rng: np.random.Generator,
+    settle: Settle,
 ) -> list[list[int] | None]:
     """One attempt: forwards until a successor lies in the ball and is near enough to home."""
     rule, length, radius = around.rule, around.length, around.radius
@@ -202,23 +222,21 @@ def _beam_pass(
             for _ in range(attempt.foresight(depth)):
                 left_alone = evolve(left_alone, rule, length, radius)
             wrong = np.bitwise_count(left_alone ^ np.uint32(goal))
-        chosen = _choose(after, wrong, width * attempt.widening, rng)
+        chosen = _choose(after, wrong, width * attempt.widening, settle(depth)[rows])
         history = [(parents[keep], cells[keep]) for parents, cells in history]
         history.append((chosen // length, chosen % length))
         beam = np.take_along_axis(after, chosen, axis=1)
     return ways
 
 
-def _choose(
-    tapes: np.ndarray, wrong: np.ndarray, width: int, rng: np.random.Generator
-) -> np.ndarray:
+def _choose(tapes: np.ndarray, wrong: np.ndarray, width: int, factor: np.ndarray) -> np.ndarray:
     """Positions of at most `width` different tapes per row, those with the fewest wrong cells.
 
     One sort by wrong cells, then tape, then position finds them and the repeated ones. Ties are
-    settled at random because the tapes are scrambled, by a map that keeps different ones apart.
+    settled at random because the tapes are scrambled, by a map that keeps different ones apart:
+    each row has an odd `factor` of its own.
     """
-    factor = rng.integers(1 << 31, dtype=np.uint32) * np.uint32(2) + np.uint32(1)
-    scrambled = (tapes ^ (tapes >> np.uint32(15))) * factor
+    scrambled = (tapes ^ (tapes >> np.uint32(15))) * factor[:, None]
     key = wrong.astype(np.uint64) << np.uint64(56)
     key |= scrambled.astype(np.uint64) << np.uint64(24)
     key |= np.arange(tapes.shape[1], dtype=np.uint64)
@@ -247,9 +265,9 @@ def beam(task: Task, width: int = WIDTH) -> Policy:
     """Plays the way that search finds with the true rule; flips ones where it finds none."""
     check_plannable(task)
 
-    def plan(rule: int, tapes: np.ndarray, rng: np.random.Generator) -> list[list[int] | None]:
+    def plan(rule: int, tapes: np.ndarray, stream: seeding.Stream) -> list[list[int] | None]:
         budget = [task.horizon] * len(tapes)
-        return find_ways(tapes, budget, rule, task.length, task.goal or 0, rng, width)
+        return find_ways(tapes, budget, rule, task.length, task.goal or 0, stream, width)
 
     return _open_loop("beam", task, plan)
 
@@ -263,7 +281,7 @@ def optimal(task: Task) -> Policy:
     """
     check_plannable(task)
 
-    def plan(rule: int, tapes: np.ndarray, rng: np.random.Generator) -> list[list[int] | None]:
+    def plan(rule: int, tapes: np.ndarray, stream: seeding.Stream) -> list[list[int] | None]:
         if task.length <= exact.NUMPY_LENGTH:
             solve = _remembered_steps if task.length <= 16 else exact.steps_to_goal
             steps = solve(rule, task.length, task.horizon, task.goal or 0)
@@ -272,8 +290,8 @@ def optimal(task: Task) -> Policy:
         ways = [known.get(int(tape)) for tape in tapes]
         unknown = [row for row, tape in enumerate(tapes) if int(tape) not in known]
         if unknown:
-            left = [task.horizon] * len(unknown)
-            found = find_ways(tapes[unknown], left, rule, task.length, task.goal or 0, rng)
+            left, own = [task.horizon] * len(unknown), of_rows(stream, unknown)
+            found = find_ways(tapes[unknown], left, rule, task.length, task.goal or 0, own)
             for row, way in zip(unknown, found, strict=True):
                 ways[row] = way
         return [way if way is not None and len(way) <= task.horizon else None for way in ways]
@@ -323,11 +341,6 @@ def read_time(obs: np.ndarray, task: Task) -> np.ndarray:
     return np.rint(obs[:, task.length] * task.horizon).astype(int)
 
 
-def flip_ones(cells: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A random cell that is one in each row, or any cell: what to do where nothing is planned."""
-    return (cells + rng.random(cells.shape)).argmax(axis=1)
-
-
 def _open_loop(name: str, task: Task, plan: Any) -> Policy:
     """A policy that plans, rule by rule, from the first tape of an episode; then plays that."""
 
@@ -335,7 +348,7 @@ def _open_loop(name: str, task: Task, plan: Any) -> Policy:
         # One column more than there are steps: an episode that is over may stand at the horizon.
         return np.asarray(rule), np.full((num, task.horizon + 1), -1)
 
-    def act(memory: Any, obs: np.ndarray, rng: np.random.Generator) -> tuple[Any, np.ndarray]:
+    def act(memory: Any, obs: np.ndarray, stream: seeding.Stream) -> tuple[Any, np.ndarray]:
         rule, planned = memory
         cells, t = obs[:, : task.length], read_time(obs, task)
         starts = np.flatnonzero(t == 0)
@@ -345,10 +358,11 @@ def _open_loop(name: str, task: Task, plan: Any) -> Policy:
             tapes = dynamics.pack(cells)[:, 0]
             for member in np.unique(rule[starts]):
                 rows = starts[rule[starts] == member]
-                for row, way in zip(rows, plan(int(member), tapes[rows], rng), strict=True):
+                ways = plan(int(member), tapes[rows], of_rows(stream, rows))
+                for row, way in zip(rows, ways, strict=True):
                     if way is not None:
                         planned[row, : len(way)] = way
         cell = planned[np.arange(len(obs)), t]
-        return (rule, planned), np.where(cell >= 0, cell, flip_ones(cells, rng))
+        return (rule, planned), np.where(cell >= 0, cell, flip_a_one(cells, stream))
 
     return Policy(name, init, act, backend="numpy")

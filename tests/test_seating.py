@@ -1,0 +1,295 @@
+"""Nobody can tell the rule from where or when a row is played, and those who try are found."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import agents_that_peek
+from tapebench import policy, protocol, references, rollout, seating, seeding
+from tapebench.exam import make_exam
+from tapebench.guest import AgentError
+from tapebench.seating import Conditions, Seating
+from tapebench.task import make_task
+
+EXAM = make_exam(length=8, horizon=8, episodes=20)
+SMALL = make_exam(length=8, horizon=8, episodes=3)
+
+
+@pytest.fixture(autouse=True)
+def agents_are_importable(monkeypatch, request):
+    monkeypatch.setenv("PYTHONPATH", str(request.path.parent), prepend=":")
+
+
+def success(outcome):
+    return outcome.runs[0].success.mean()
+
+
+def margin(share, exam=EXAM):
+    """Three standard errors of a difference between two such shares."""
+    return 3 * np.sqrt(2 * share * (1 - share) / (len(exam.rules) * exam.episodes))
+
+
+# The order.
+
+
+def test_an_order_is_a_permutation_that_its_secret_alone_decides():
+    first, same, other = Seating(b"a"), Seating(b"a"), Seating(b"b")
+    order = first.order(1000)
+    np.testing.assert_array_equal(np.sort(order), np.arange(1000))
+    np.testing.assert_array_equal(order, same.order(1000))
+    assert (order != other.order(1000)).mean() > 0.99
+
+
+def test_orders_that_are_drawn_differ_every_time():
+    assert len({seating.draw().secret for _ in range(100)}) == 100
+
+
+@pytest.mark.parametrize(("num", "size"), [(1, 256), (255, 256), (256, 256), (257, 256), (900, 64)])
+def test_every_row_is_played_once_and_batches_are_of_one_size(num, size):
+    batches = Seating(b"a", size).batches(num)
+    assert {len(rows) for rows in batches} == {min(num, size)}
+    everyone = np.concatenate(batches)
+    np.testing.assert_array_equal(np.sort(everyone[:num]), np.arange(num))
+    assert len(everyone) - num < size, "only the last is filled up"
+
+
+def test_every_batch_mixes_the_rules():
+    rules = np.arange(256).repeat(20)
+    for rows in Seating(b"a", 256).batches(len(rules)):
+        assert len(np.unique(rules[rows])) > 128
+        assert abs(np.corrcoef(rules[rows], np.arange(256))[0, 1]) < 0.3
+
+
+def test_who_is_checked_keeps_its_seats_and_gets_other_neighbours():
+    for num in (1, 2, 40, 700):
+        seats = Seating(b"x", 256)
+        number, checked, others = seats.check(num)
+        rows = seats.batches(num)[number]
+        assert len(others) == len(rows)
+        np.testing.assert_array_equal(others[checked], rows[checked])
+        assert len(checked) == max(min(64, len(rows) // 2), 1)
+        if num > 2:
+            assert (others != rows).sum() > 0.9 * (len(rows) - len(checked))
+
+
+# Randomness is per row.
+
+
+@pytest.mark.parametrize("name", references.names())
+def test_order_and_neighbours_change_nothing_for_our_policies(name):
+    task = make_task(length=8, horizon=6, rules=[0, 4, 22, 30, 90, 110, 204])
+    sitting = rollout.prepare(references.make(name, task), task, None, 6, seed=3, trials=2)
+    everyone = np.arange(sitting.num)
+    whole = sitting.episodes([(everyone, sitting.play(everyone))])
+    shuffled = Seating(b"other").order(sitting.num)
+    some, rest = shuffled[:11], shuffled[11:]
+    parts = sitting.episodes([(rows, sitting.play(rows)) for rows in (some, rest)])
+    np.testing.assert_array_equal(whole.cells, parts.cells)
+    seats = Seating(b"any", 16)
+    played = [(rows, sitting.play(rows)) for rows in seats.batches(sitting.num)]
+    assert sitting.check(seats, played) == "independent"
+
+
+def test_streams_of_rows_differ_and_do_not_depend_on_each_other():
+    rules, episodes = np.arange(256).repeat(20), np.tile(np.arange(20), 256)
+    streams = seeding.policy_streams(0, "p", rules, episodes)
+    assert len(np.unique(streams.identity)) > 0.99 * len(rules)
+    alone = seeding.policy_streams(0, "p", rules[77:78], episodes[77:78])
+    assert alone.identity == streams.identity[77]
+    for seed, name in ((1, "p"), (0, "q")):
+        others = seeding.policy_streams(seed, name, rules, episodes)
+        assert (others.identity != streams.identity).mean() > 0.99
+
+
+def test_uniform_numbers_are_uniform_over_rows_lanes_and_calls():
+    streams = seeding.policy_streams(0, "p", np.arange(256), np.zeros(256, int))
+    calls = []
+    for _ in range(20):
+        calls.append(seeding.uniform(streams, 32))
+        streams = seeding.advance(streams)
+    numbers = np.stack(calls)
+    assert (numbers >= 0).all()
+    assert (numbers < 1).all()
+    counts = np.histogram(numbers, 16, (0, 1))[0] / (numbers.size / 16)
+    np.testing.assert_allclose(counts, 1, atol=0.03)
+    flat = numbers.reshape(20, -1)
+    assert abs(np.corrcoef(flat[:-1].ravel(), flat[1:].ravel())[0, 1]) < 0.01
+    fork = seeding.uniform(seeding.fork(streams, 0), 32)
+    assert abs(np.corrcoef(fork.ravel(), seeding.uniform(streams, 32).ravel())[0, 1]) < 0.05
+
+
+# Those who peek.
+
+
+def scrambled(name):
+    """The same agent, whose rules are mixed up: what it scores without peeking."""
+    agent = getattr(agents_that_peek, name)()
+    agent.scramble = np.random.default_rng(0)
+    return success(protocol.evaluate(agent, EXAM))
+
+
+@pytest.mark.parametrize("name", agents_that_peek.PEEKING)
+def test_who_peeks_gains_nothing_in_a_process_of_its_own(name):
+    found = protocol.evaluate(f"agents_that_peek:{name}", EXAM, subprocess=True)
+    without = scrambled(name)
+    gain = success(found) - without
+    is_told = bool(found.conditions.remarks)
+    assert gain < margin(without) or is_told, (name, gain, found.conditions)
+    # Those that a former order of rows betrayed the rule to gain nothing, found out or not.
+    if name not in ("remembers", "asks_neighbours"):
+        assert gain < margin(without), (name, gain)
+    assert "not isolated" not in found.conditions.remarks
+
+
+def test_the_same_agents_knew_the_rule_when_rows_came_in_its_order():
+    """What the order is for: with that of seating 1, counting rows is knowing the rule."""
+    agent = agents_that_peek.CountsRows()
+    task, reached = EXAM.task, []
+    for first in range(0, 256, 16):
+        rules = list(range(first, first + 16))
+        sitting = rollout.prepare(protocol.guest.in_process(agent, "peek", 8), task, rules, 5)
+        in_order = np.arange(sitting.num)
+        reached.append(sitting.episodes([(in_order, sitting.play(in_order))]).success.mean())
+    assert np.mean(reached) > scrambled("counts_rows") + 0.3
+
+
+@pytest.mark.parametrize(
+    ("name", "remark"),
+    [
+        ("asks_neighbours", "pools rows"),
+        ("remembers", "not repeatable"),
+        ("counts_rows", "not repeatable"),
+        ("chance", "not repeatable"),
+    ],
+)
+def test_the_evaluator_says_who_does_not_keep_rows_apart(name, remark):
+    for apart in (False, True):
+        found = protocol.evaluate(f"agents_that_peek:{name}", SMALL, subprocess=apart)
+        assert found.conditions.rows == remark
+        assert remark in found.conditions.remarks
+
+
+def test_an_agent_of_this_process_can_reach_the_rule_and_is_said_not_to_be_isolated():
+    found = protocol.evaluate("agents_that_peek:reads_frames", SMALL)
+    assert success(found) > scrambled("reads_frames") + 0.2
+    assert found.conditions.remarks == ("not isolated",)
+    assert found.conditions.made == "in this process"
+
+
+class Fair:
+    """Draws by a generator that `reset` begins anew, as an agent should that draws at all."""
+
+    def reset(self, num_envs):
+        self.rng = np.random.default_rng(0)
+
+    def act(self, obs):
+        return (obs[:, :-1] + self.rng.random(obs[:, :-1].shape)).argmax(axis=1)
+
+
+def test_honest_agents_are_independent_whatever_the_size_of_the_exam():
+    for exam in (SMALL, make_exam(length=8, horizon=8, episodes=1, rules=[30])):
+        found = protocol.evaluate(Fair(), exam)
+        assert found.conditions.rows == "independent"
+        assert found.conditions.remarks == ("not isolated",)
+
+
+def test_a_policy_of_others_is_checked_too_and_ours_are_not():
+    pooling = policy.Policy(
+        "pool",
+        lambda rule, num: (),
+        lambda memory, obs, stream: (memory, np.full(len(obs), int(obs[:, :-1].sum()) % 8)),
+        backend="numpy",
+    )
+    found = protocol.evaluate(policy.blind(pooling), SMALL).conditions
+    assert found.rows == "pools rows"
+    ours = protocol.evaluate("random", SMALL).conditions
+    assert ours == Conditions("by us")
+    assert ours.remarks == ()
+
+
+def test_each_evaluation_has_an_order_of_its_own_and_records_it():
+    found = [protocol.evaluate(Fair(), SMALL) for _ in range(2)]
+    secrets = [bytes.fromhex(one.conditions.order) for one in found]
+    assert len(secrets[0]) == 16
+    assert secrets[0] != secrets[1]
+    seats = replace(seating.draw(), secret=secrets[0])
+    assert len(seats.batches(768)) == 3
+
+
+def test_an_agent_that_fails_when_it_is_checked_keeps_its_result():
+    class Tired(Fair):
+        calls = 0
+
+        def act(self, obs):
+            self.calls += 1
+            if self.calls > 3 * 8:
+                raise RuntimeError("enough")
+            return super().act(obs)
+
+    found = protocol.evaluate(Tired(), SMALL)
+    assert found.conditions.rows == "not repeatable"
+    assert found.runs[0].success.any()
+
+
+def test_what_was_finished_before_a_failure_is_kept_row_by_row():
+    class Tired(Fair):
+        calls = 0
+
+        def act(self, obs):
+            self.calls += 1
+            if self.calls > 2 * 8:
+                raise RuntimeError("enough")
+            return obs[:, :-1].argmax(axis=1)
+
+    with pytest.raises(protocol.UnfinishedError, match=r"enough \(in test_seating.py:\d+\)") as got:
+        protocol.evaluate(Tired(), SMALL)
+    assert isinstance(got.value, AgentError)
+    assert "raise RuntimeError" in got.value.details
+    rows = got.value.rows
+    assert len(rows["success"]) == 2 * seating.BATCH
+    assert len(np.unique(rows["rule"])) > 128, "rules are mixed"
+    whole = protocol.evaluate("agents_of_users:good", SMALL).rows()
+    place = {
+        key: number for number, key in enumerate(zip(whole["rule"], whole["episode"], strict=True))
+    }
+    same = [place[key] for key in zip(rows["rule"], rows["episode"], strict=True)]
+    np.testing.assert_array_equal(rows["success"], whole["success"][same])
+    np.testing.assert_array_equal(rows["steps"], whole["steps"][same])
+
+
+# What is said of it.
+
+
+def test_rows_and_scores_carry_the_seating():
+    found = protocol.evaluate("flip-ones", SMALL)
+    assert (found.rows()["seating"] == seating.VERSION).all()
+    assert found.score["conditions"]["seating"] == seating.VERSION
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        [],
+        {},
+        {"made": "by us"},
+        Conditions("by us").as_dict() | {"made": "by magic"},
+        Conditions("by us").as_dict() | {"rows": ["independent"]},
+        Conditions("by us").as_dict() | {"seating": 3},
+        Conditions("by us").as_dict() | {"seating": True},
+        Conditions("by us").as_dict() | {"seating": "2"},
+        Conditions("by us").as_dict() | {"order": "xyz"},
+        Conditions("by us").as_dict() | {"order": 7},
+        Conditions("by us").as_dict() | {"order": "00" * 40},
+        Conditions("by us").as_dict() | {"more": 1},
+    ],
+)
+def test_conditions_of_others_are_checked(document):
+    with pytest.raises(ValueError, match=r"\w"):
+        seating.read_conditions(document)
+
+
+def test_what_says_nothing_is_of_the_first_seating():
+    assert seating.read_conditions(None).remarks == ("seating 1",)
+    known = Conditions("in a process of its own", "pools rows", "ab" * 16)
+    assert seating.read_conditions(known.as_dict()) == known

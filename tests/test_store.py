@@ -168,9 +168,9 @@ def test_a_finished_run_whose_files_are_gone_is_reported_and_not_counted(tmp_pat
     (path / "eval.parquet").unlink()
     found = store.load(tmp_path)
     assert not found.paths
-    assert "eval.parquet is missing" in found.damaged[0]
-    (path / store.MARKER).write_text('{"schema": 1, "files": 3}')
-    assert "cannot be read" in store.load(tmp_path).damaged[0]
+    (damage,) = found.damaged
+    assert damage.path == path
+    assert damage.reason == "eval.parquet is missing"
 
 
 def test_a_failed_write_leaves_the_old_file_and_says_why(tmp_path):
@@ -354,13 +354,9 @@ def test_ten_thousand_runs_are_summarised_in_seconds(tmp_path):
         other.mkdir(parents=True)
         for name, data in files.items():
             (other / name).write_bytes(data)
-        # Of the same length as the original, so that the marker's sizes hold.
         spec["id"] = f"main/a{number % 10}/fps30/s{number % 100:02d}"
-        text = json.dumps(spec, indent=1) + "\n"
-        marker = json.loads(files["done.json"])
-        marker["files"]["spec.json"]["size"] = len(text)
-        (other / "spec.json").write_text(text)
-        (other / "done.json").write_text(json.dumps(marker))
+        (other / "spec.json").write_text(json.dumps(spec))
+        store.mark(other)
     began = time.monotonic()
     results = store.load(tmp_path)
     _, rows = results.query("select agent, count(*), avg(id_success) from runs group by agent")

@@ -1,7 +1,7 @@
 """The whole benchmark of a track: which runs it takes, how long they will, and what they say.
 
-A `Plan` names every run and which are missing; an executor makes those; `summarise` reads what is
-there into the main table and the learning curves. None of it needs all runs to be done.
+A `Plan` names every run and which are missing; an executor makes those; `summarise` has the report
+read what is there into its main table. None of it needs all runs to be done.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import hashlib
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -22,12 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import agents, bundle, protocol, score, seeding, splits, stats, store, sweep
-from tapebench.exam import SUBSETS, Exam, from_identity
+from tapebench import agents, bundle, protocol, score, splits, store, sweep
+from tapebench.exam import Exam, from_identity
 from tapebench.executors import Executor
-from tapebench.report import results
-from tapebench.report.tables import Column, Table
-from tapebench.report.tables import Row as TableRow
+from tapebench.report import findings, results
+from tapebench.report.tables import AGENT, CEILING, Table
 from tapebench.stats import Interval
 from tapebench.sweep import Change, Failure
 from tapebench.training import Report, RunSpec
@@ -52,6 +52,8 @@ class Plan:
     """Every run, those that take longest first."""
     todo: tuple[RunSpec, ...]
     """Those that are not done."""
+    damaged: dict[str, str]
+    """Those of them that were done and are damaged now, and what is wrong."""
     seconds: dict[str, float]
     """What a run of each agent takes, as far as can be told beforehand."""
 
@@ -94,7 +96,7 @@ def make_plan(
     specs.sort(key=lambda group: -takes[group[0].agent])
     every = tuple(spec for group in specs for spec in group)
     todo = tuple(sweep.missing(every, root))
-    return Plan(track, splits.load(chosen).name, every, todo, takes)
+    return Plan(track, splits.load(chosen).name, every, todo, sweep.damaged(todo, root), takes)
 
 
 def _name(spec: RunSpec, root: Path) -> str:
@@ -103,7 +105,8 @@ def _name(spec: RunSpec, root: Path) -> str:
     So results of other settings (an agent that was tuned since, another version of the track) are
     neither mixed with new ones nor lost.
     """
-    known = next(_documents((root / str(spec.id)).parent, "spec.json"), None)
+    stored = map(store.trusted_spec, sorted((root / str(spec.id)).parent.glob("s*")))
+    known = next((document for document in stored if document), None)
     if known is None:
         return spec.experiment
     wanted = json.loads(json.dumps(spec.as_dict()))
@@ -116,24 +119,15 @@ def _name(spec: RunSpec, root: Path) -> str:
     return f"{spec.experiment}+{digest[:8]}"
 
 
-def _documents(place: Path, name: str) -> Iterator[dict[str, Any]]:
-    """That file of a run, or of those below a directory; what cannot be read is passed over."""
-    own = place / name
-    for file in [own] if own.is_file() else place.glob(f"s*/{name}"):
-        with suppress(ValueError):
-            yield store.read_json(file)
-
-
 def estimate(spec: RunSpec, root: Path) -> float:
     """Seconds that a run takes: as its like took in this directory, else by shipped speeds."""
     place = (root / str(spec.id)).parent
-    known = [
-        document["seconds"] * spec.steps / about["steps"]
-        for marker in islice(place.glob(f"s*/{store.MARKER}"), SAMPLE)
-        for document in _documents(marker.parent, "provenance.json")
-        for about in _documents(marker.parent, "spec.json")
-        if document.get("seconds") and about.get("steps")
-    ]
+    known = []
+    for path in islice(filter(store.is_finished, place.glob("s*")), SAMPLE):
+        with suppress(ValueError, KeyError, TypeError, ZeroDivisionError):
+            seconds = store.read_object(path / "provenance.json")["seconds"]
+            steps = store.read_object(path / "spec.json")["steps"]
+            known.append(float(seconds * spec.steps / steps))
     if known:
         return float(np.mean(known))
     speeds = _speeds()
@@ -188,7 +182,9 @@ def _recorded(plan: Plan, root: Path, executor: Executor) -> Iterator[Callable[[
     file = place / f"{plan.track.name}-{uuid.uuid4().hex[:12]}.json"
 
     def note() -> None:
-        store.write_json(file, {**about, "seconds": round(time.monotonic() - began, 1)})
+        # A full disk is for the runs to tell of: for want of this file none of them is given up.
+        with suppress(ValueError):
+            store.write_json(file, {**about, "seconds": round(time.monotonic() - began, 1)})
 
     note()
     try:
@@ -198,27 +194,40 @@ def _recorded(plan: Plan, root: Path, executor: Executor) -> Iterator[Callable[[
 
 
 def replay(
-    root: Path, progress: Callable[[str, int, int], Any] = lambda what, done, total: None
+    root: Path,
+    *,
+    tracks: Sequence[str] = (),
+    progress: Callable[[str, int, int], Any] = lambda what, done, total: None,
 ) -> list[str]:
     """Have the first seed of every agent sit its exam again; keep the episodes as bundles.
 
-    Only where the run is newer than its bundle. What could not be replayed is said, not raised:
-    a report without those episodes is still a report.
+    Only where the run is newer than its bundle, and where `tracks` are named, of theirs alone. What
+    could not be replayed is said, not raised: a report without those episodes is still a report.
     """
     place, notes = root / "episodes", []
-    first: dict[str, Path] = {}
+    groups: dict[str, list[Path]] = {}
     for path in store.load(root).paths:
-        if not results.is_setting(store.read_json(path / "spec.json")):
-            first.setdefault(path.parent.relative_to(root.resolve()).as_posix(), path)
-    for number, (name, path) in enumerate(first.items(), 1):
+        spec = store.read_object(path / "spec.json")
+        is_asked = not tracks or results.track_of(spec) in tracks
+        if is_asked and not results.is_setting(spec):
+            name = path.parent.relative_to(root.resolve()).as_posix()
+            groups.setdefault(name, []).append(path)
+    first = {
+        name: next(filter(store.has_checkpoint, paths), None) for name, paths in groups.items()
+    }
+    if without := [name for name, path in first.items() if path is None]:
+        notes.append(f"no seed keeps a checkpoint to be replayed from: {', '.join(without)}")
+    for number, (name, run) in enumerate(first.items(), 1):
         progress("replaying agents", number, len(first))
         target = place / f"{name.replace('/', '-')}.tape"
-        if target.is_file() and target.stat().st_mtime >= (path / store.MARKER).stat().st_mtime:
+        if run is None or (
+            target.is_file() and target.stat().st_mtime >= (run / store.MARKER).stat().st_mtime
+        ):
             continue
         try:
-            spec = store.read_json(path / "spec.json")
+            spec = store.read_object(run / "spec.json")
             exam = from_identity(spec.get("exam"))
-            outcome = protocol.evaluate(path, exam)
+            outcome = protocol.evaluate(run, exam)
             place.mkdir(exist_ok=True)
             about = {
                 "policy": spec["agent"],
@@ -227,7 +236,9 @@ def replay(
                 "provenance": store.provenance(outcome.seconds),
             }
             bundle.write(target, outcome.runs[0], exam, about, outcome.conditions)
-        except (ValueError, KeyError) as error:
+        except OSError as error:
+            notes.append(f"{name} cannot be replayed: {error.filename}: {error.strerror}")
+        except (ValueError, KeyError, TypeError) as error:
             notes.append(f"{name} cannot be replayed: {error}")
     return notes
 
@@ -245,7 +256,9 @@ class Row:
     normalised: float | None = None
     """OOD success as a share of what is possible."""
     seeds: int = 0
+    """Runs that the row is of."""
     wanted: int = 0
+    """Runs that the plan asks for."""
     seconds: float | None = None
     """Mean wall-clock of a run."""
 
@@ -255,137 +268,98 @@ class Summary:
     """A plan's main table, and how it came about."""
 
     title: str
-    about: str
     facts: tuple[tuple[str, str], ...]
+    tables: tuple[Table, ...]
+    """The report's own main table: of every contest that runs of the plan are in, mostly one."""
     rows: tuple[Row, ...]
+    """Their figures, and an empty row for each agent that no run of is done."""
     failures: tuple[tuple[str, str], ...] = ()
-
-    def table(self) -> Table:
-        """The rows to be printed."""
-        columns = (
-            Column(""),
-            Column("ID success", better="high"),
-            Column("OOD success", better="high"),
-            Column("drop", signed=True),
-            Column("of ceiling", digits=2),
-            Column("seeds"),
-            Column("s per run", digits=0),
-        )
-        rows = [
-            TableRow(
-                (
-                    row.name,
-                    row.id,
-                    row.ood,
-                    row.drop,
-                    row.normalised,
-                    f"{row.seeds}/{row.wanted}" if row.kind == "agent" else "",
-                    row.seconds,
-                ),
-                row.kind,
-            )
-            for row in self.rows
-        ]
-        return Table("main", f"{self.title}: strict success", self.about, columns, tuple(rows))
 
 
 def summarise(
-    plan: Plan, root: Path, beside: dict[str, score.Line], failures: Sequence[Failure] = ()
+    plan: Plan,
+    root: Path,
+    baselines: Mapping[str, score.Line],
+    failures: Sequence[Failure] = (),
 ) -> Summary:
-    """What the finished runs of a plan say, beside what needs no learning and what is possible."""
-    exam = plan.exam
-    at = {subset: exam.rows(subset) for subset in SUBSETS}
-    ceilings = exam.ceilings(exam.optimal_steps())
-    possible = {
-        subset: float(ceilings[rows].mean()) if len(rows) else float("nan")
-        for subset, rows in at.items()
-    }
-    rows, finished, damaged = [], [], []
-    for agent in plan.agents:
-        group = [spec for spec in plan.specs if spec.agent == agent]
-        done = []
-        for spec in group:
-            if (root / str(spec.id) / store.MARKER).is_file():
-                try:
-                    done.append(_read(root / str(spec.id)))
-                except (ValueError, KeyError) as error:
-                    damaged.append(Failure(str(spec.id), f"its files are damaged: {error}"))
-        finished += done
-        rows.append(_row(agent, done, len(group), possible))
-    rows.sort(key=lambda row: -(row.ood.mean if row.ood else -1.0))
-    for name, line in beside.items():
-        means = {subset: float(line["success"][at[subset]].mean()) for subset in SUBSETS}
-        rows.append(_fixed(name, "reference", means, possible))
-    rows.append(_fixed("exact ceiling", "ceiling", possible, possible))
+    """What the report says of a plan's contest, beside what needs no learning and what is possible.
+
+    A contest is of all runs that are there, so it may hold more seeds and agents than the plan.
+    """
+    contests = [
+        contest
+        for experiment in dict.fromkeys(spec.experiment for spec in plan.specs)
+        if (root / experiment).is_dir()
+        for contest in results.read(
+            root / experiment, baselines={plan.exam.hash: baselines}
+        ).contests
+        if contest.exam.hash == plan.exam.hash
+    ]
+    tables = tuple(map(findings.main_table, contests))
+    wanted = Counter(spec.agent for spec in plan.specs)
+    rows = [row for table in tables for row in _rows(table, wanted)]
+    named = {row.name for row in rows}
+    rows += [Row(agent, AGENT, wanted=wanted[agent]) for agent in wanted if agent not in named]
     return Summary(
         title=f"TAPE {plan.track.name}",
-        about=plan.track.about,
-        facts=_facts(plan, root, finished),
+        facts=_facts(plan, root, contests),
+        tables=tables,
         rows=tuple(rows),
-        failures=tuple((f.run, f.reason) for f in [*failures, *damaged]),
+        failures=tuple((failure.run, failure.reason) for failure in failures),
     )
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """What the table needs to know of a finished run."""
-    return {
-        "summary": store.read_json(path / "summary.json"),
-        "provenance": store.read_json(path / "provenance.json"),
-    }
-
-
-def _row(
-    agent: str, done: Sequence[dict[str, Any]], wanted: int, possible: dict[str, float]
-) -> Row:
-    if not done:
-        return Row(agent, "agent", seeds=0, wanted=wanted)
-    found: dict[str, Any] = {}
-    scores = {
-        subset: np.array([[run["summary"][subset]["success"]] for run in done])
-        for subset in SUBSETS
-        if all(subset in run["summary"] for run in done)
-    }
-    for subset, values in scores.items():
-        rng = seeding.generator(0, "bench", agent, subset)
-        found[subset] = stats.within_0_and_1(stats.seed_interval(values, rng))
-    if len(scores) == len(SUBSETS):
-        rng = seeding.generator(0, "bench", agent, "drop")
-        found["drop"] = stats.paired_interval(scores["id"], scores["ood"], rng)
-        if possible["ood"] > 0:
-            found["normalised"] = found["ood"].mean / possible["ood"]
-    spent = [run["provenance"].get("seconds") or 0.0 for run in done]
-    return Row(
-        agent, "agent", seeds=len(done), wanted=wanted, seconds=float(np.mean(spent)), **found
+def _rows(table: Table, wanted: Mapping[str, int]) -> list[Row]:
+    """A main table's rows as values; OOD success also as a share of the table's ceiling."""
+    columns = [column.name for column in table.columns]
+    named: list[tuple[str, dict[str, Any]]] = [
+        (row.kind, dict(zip(columns, row.cells, strict=True))) for row in table.rows
+    ]
+    possible = next(
+        (_interval(cells.get("OOD success")) for kind, cells in named if kind == CEILING), None
     )
+    rows = []
+    for kind, cells in named:
+        name, ood = str(cells["agent"]), _interval(cells.get("OOD success"))
+        rows.append(
+            Row(
+                name,
+                kind,
+                id=_interval(cells.get("ID success")),
+                ood=ood,
+                drop=_interval(cells.get("drop")),
+                normalised=ood.mean / possible.mean
+                if ood and possible and possible.mean > 0
+                else None,
+                seeds=int(cells["seeds"] or 0),
+                wanted=wanted.get(name, 0) if kind == AGENT else 0,
+                seconds=cells["s per run"],
+            )
+        )
+    return rows
 
 
-def _fixed(name: str, kind: str, means: dict[str, float], possible: dict[str, float]) -> Row:
-    """A row that no training stands behind: figures without intervals."""
-    point = {
-        subset: None if np.isnan(mean) else stats.Interval(mean, mean, mean)
-        for subset, mean in means.items()
-    }
-    drop = means["id"] - means["ood"]
-    return Row(
-        name,
-        kind,
-        id=point["id"],
-        ood=point["ood"],
-        drop=None if np.isnan(drop) else stats.Interval(drop, drop, drop),
-        normalised=means["ood"] / possible["ood"] if possible["ood"] > 0 else None,
-    )
+def _interval(cell: Any) -> Interval | None:
+    """A cell of a table as an interval; that of a bare number has no width."""
+    if isinstance(cell, (int, float)):
+        return Interval(float(cell), float(cell), float(cell))
+    return cell if isinstance(cell, Interval) else None
 
 
 def _facts(
-    plan: Plan, root: Path, finished: Iterable[dict[str, Any]]
+    plan: Plan, root: Path, contests: Iterable[results.Contest]
 ) -> tuple[tuple[str, str], ...]:
     """What the page says about how the numbers were made."""
-    track, finished = plan.track, list(finished)
-    records = [
-        record
-        for file in sorted((root / "sweeps").glob(f"{track.name}-*.json"))
-        if (record := store.read_json(file))["split"] == plan.split
+    track = plan.track
+    wanted = {str(spec.id) for spec in plan.specs}
+    finished = [
+        made
+        for contest in contests
+        for entry in contest.entries
+        for spec, made in zip(entry.specs, entry.provenance, strict=True)
+        if spec["id"] in wanted
     ]
+    records, unread = _sweeps(plan, root)
     clock = sum(record["seconds"] for record in records)
     executors = sorted({record["executor"] for record in records})
     world = f"L = {track.length}, H = {track.horizon}"
@@ -402,7 +376,25 @@ def _facts(
     if clock:
         sweeps = f"{len(records)} sweep{'s' if len(records) > 1 else ''}"
         facts.append(("wall clock", f"{duration(clock)} in {sweeps} ({', '.join(executors)})"))
-    return (*facts, *results.made_with([run["provenance"] for run in finished]))
+    if unread:
+        facts.append(("not counted", f"damaged records of sweeps: {', '.join(unread)}"))
+    return (*facts, *results.made_with(finished))
+
+
+def _sweeps(plan: Plan, root: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """What earlier sweeps of this kind wrote down, and the files that cannot be read as that."""
+    records, unread = [], []
+    kinds: dict[str, Any] = {"split": str, "seconds": (int, float), "executor": str}
+    for file in sorted((root / "sweeps").glob(f"{plan.track.name}-*.json")):
+        try:
+            record = store.read_object(file)
+        except store.DamageError:
+            record = {}
+        if not all(isinstance(record.get(key), kind) for key, kind in kinds.items()):
+            unread.append(file.name)
+        elif record["split"] == plan.split:
+            records.append(record)
+    return records, unread
 
 
 def duration(seconds: float) -> str:

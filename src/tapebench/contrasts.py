@@ -50,8 +50,9 @@ def read_sat(path: Path) -> Sat:
 
 def _read_runs(path: Path) -> Sat:
     """The seeds of one agent under a directory, averaged over the checkpoints that count."""
+    store.refuse_damage(path)
     stored = store.load(path)
-    specs = [store.read_json(run / "spec.json") for run in stored.paths]
+    specs = [store.read_object(run / "spec.json") for run in stored.paths]
     if not specs:
         raise ValueError(f"there are no finished runs in {path}")
     if len({json.dumps(spec.get("exam")) for spec in specs}) > 1:
@@ -121,12 +122,19 @@ def compare(a: Sat, b: Sat) -> dict[str, Any]:
     return document
 
 
-def unseen(sat: Sequence[Sat]) -> dict[str, Any]:
+def unseen(sat: Sequence[Sat], name: str | None = None) -> dict[str, Any]:
     """What it costs an agent that a rule was not trained on, see `stats.cost_of_unseen`.
 
     Each of `sat` is one or more seeds trained with a split, on that split's exam; there have to be
-    two splits and two seeds of each. Intervals are over seeds and rules.
+    two splits and two seeds of each. They have to be of one agent: what is called otherwise is
+    refused, unless a `name` says that it is the same. Intervals are over seeds and rules.
     """
+    names = list(dict.fromkeys(one.name for one in sat))
+    if len(names) > 1 and name is None:
+        raise ValueError(
+            f"these are results of {names[0]} and of {names[1]}, and the seeds must be of one "
+            "agent: leave some out, or say that they are with --as NAME"
+        )
     groups: dict[str, list[Sat]] = {}
     for one in sat:
         groups.setdefault(one.exam.hash, []).append(one)
@@ -145,7 +153,8 @@ def unseen(sat: Sequence[Sat]) -> dict[str, Any]:
     if len({exam.split for exam in exams}) < max(len(exams), 2):
         raise ValueError(
             "results of one agent trained with two splits or more are needed, each on the whole "
-            f"exam of its split; these are of {', '.join(sorted(exam.split for exam in exams))}"
+            f"exam of its split; these are of {', '.join(sorted(exam.split for exam in exams))} "
+            "alone"
         )
     trainings = [
         stats.Training(
@@ -162,7 +171,7 @@ def unseen(sat: Sequence[Sat]) -> dict[str, Any]:
     if cost is None:
         raise ValueError("no rules were held out by one split and trained on with another")
     return {
-        "names": sorted({one.name for one in sat}),
+        "names": [name] if name else names,
         "exam": exams[0].name,
         "splits": {
             exam.split: {

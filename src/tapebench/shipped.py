@@ -57,8 +57,8 @@ def pack(paths: Sequence[Path], command: str, place: Path, policies: int = 0) ->
     runs = specs[0]["id"].rsplit("/", 1)[0]
     if any(other != shared[0] for other in shared[1:]):
         raise ValueError(f"the runs of {runs} were not made with one setting: they make no piece")
-    if not all((path / store.MARKER).is_file() for path in paths):
-        raise ValueError(f"some runs of {runs} are not finished")
+    if not all(store.is_finished(path) for path in paths):
+        raise ValueError(f"some runs of {runs} are not finished, or damaged")
     name = runs.replace("/", "-").lower()
     files = [str(path / "curve.parquet") for path in paths]
     last = int(shared[0]["last"])

@@ -12,8 +12,10 @@ A run is a directory named by its id, `main/dqn/fps30/s07`:
     done.json         the marker: names, sizes and hashes of the files above
 
 Every file is written aside and renamed, so it is the old one or the whole new one. The marker comes
-last: a run without it is unfinished and no reader counts it. One writer at a time holds the
-directory's lock, which the system lets go of when the writer dies.
+last: a run without it is unfinished and no reader counts it. A run with a marker counts if its
+files are what the marker says; `damage` is the one definition of that, for all who read results or
+plan them. One writer at a time holds the directory's lock, which the system lets go of when the
+writer dies.
 """
 
 from __future__ import annotations
@@ -24,10 +26,13 @@ import json
 import os
 import platform
 import re
+import shlex
+import shutil
+import stat
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -41,6 +46,8 @@ import tapebench
 SCHEMA = 1
 MARKER = "done.json"
 MAX_JSON = 16 << 20
+SMALL_JSON = 1 << 20
+"""Bytes up to which a JSON file's content is compared with the marker whenever a run is read."""
 MAX_CHECKPOINT = 4 << 30
 
 Table = Mapping[str, np.ndarray]
@@ -54,9 +61,16 @@ _FILE = re.compile(
 
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,79}")
 
+_PARQUET = b"PAR1"
+"""What a Parquet file begins and ends with."""
+
 
 class BusyError(ValueError):
     """Another process is writing this run."""
+
+
+class DamageError(ValueError):
+    """A file is not what was written: cut short, changed, or of another kind."""
 
 
 @dataclass(frozen=True, order=True)
@@ -82,16 +96,33 @@ class RunId:
         return f"{self.experiment}/{self.agent}/{self.split}/s{self.seed:02d}"
 
 
+def parse_id(text: Any) -> RunId:
+    """The id that a text like `main/dqn/fps30/s07` stands for. It may come from others."""
+    parts = text.split("/") if isinstance(text, str) else []
+    if len(parts) != 4 or not re.fullmatch(r"s[0-9]{2,10}", parts[3]):
+        raise ValueError(f"{text!r} is not the id of a run, like main/dqn/fps30/s07")
+    experiment, agent, split, seed = parts
+    return RunId(experiment, agent, split, int(seed[1:]))
+
+
 @dataclass(frozen=True)
 class Run:
     """One run's directory, open for writing. Get it from `open_run`."""
 
     path: Path
     spec: dict[str, Any]
+    note: str = ""
+    """Why what was begun of it was dropped, if it was."""
 
     @property
     def is_done(self) -> bool:
+        """Whether it has its marker. It is sound then: `open_run` has seen to that."""
         return (self.path / MARKER).is_file()
+
+    def begin_anew(self) -> None:
+        """Drop all that was made, the marker first; what was asked stays."""
+        _clear(self.path)
+        write_json(self.path / "spec.json", self.spec)
 
     def write(self, name: str, table: Table) -> None:
         """Replace a table: `eval`, `curve` or `train`."""
@@ -175,31 +206,37 @@ def open_run(
     """Hold the run's directory to write into it; `BusyError` if another process does.
 
     A run that was begun goes on, if it was asked the same: another `spec` is refused. `anew` drops
-    what is there.
+    what is there, and so does damage: of a run with a marker whose files are not what the marker
+    says nothing is gone on from.
     """
     path = root / str(run_id)
     path.mkdir(parents=True, exist_ok=True)
     with _lock(path / ".lock", f"another process is writing {run_id}: wait for it, or stop it"):
+        wanted = Run(path, asked(run_id, spec))
         if anew:
-            # The marker goes first: a run that is being torn down is not done.
-            (path / MARKER).unlink(missing_ok=True)
-            for file in [
-                *path.glob("*.json"),
-                *path.glob("*.parquet"),
-                *path.glob("checkpoints/*"),
-            ]:
-                file.unlink()
+            wanted.begin_anew()
         _sweep(path)
-        wanted = asked(run_id, spec)
-        file = path / "spec.json"
-        if not file.is_file():
-            write_json(file, wanted)
-        elif changed := differences(path, run_id, spec):
+        known = trusted_spec(path)
+        if known is not None and (changed := differences(path, run_id, spec)):
             raise ValueError(
                 f"{run_id} was begun with another {', '.join(changed)}: "
                 "choose another experiment name, or start it anew"
             )
-        yield Run(path, wanted)
+        if known is None and os.path.lexists(path / "spec.json") and not has_marker(path):
+            wanted = replace(wanted, note=f"{path / 'spec.json'} is damaged")
+        if known is None or (has_marker(path) and damage(path)):
+            wanted.begin_anew()
+        yield wanted
+
+
+def _clear(path: Path) -> None:
+    """Drop the files of a run; the marker goes first: a run that is torn down is not done."""
+    files = [*path.glob("*.json"), *path.glob("*.parquet"), *path.glob("checkpoints/*")]
+    for file in sorted(files, key=lambda file: file.name != MARKER):
+        if file.is_dir() and not file.is_symlink():
+            shutil.rmtree(file)
+        else:
+            file.unlink()
 
 
 def asked(run_id: RunId, spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,13 +246,13 @@ def asked(run_id: RunId, spec: Mapping[str, Any]) -> dict[str, Any]:
 
 def differences(path: Path, run_id: RunId, spec: Mapping[str, Any]) -> list[str]:
     """Names of what the run in `path` was asked otherwise than by `spec`."""
-    known, wanted = read_json(path / "spec.json"), asked(run_id, spec)
+    known, wanted = read_object(path / "spec.json"), asked(run_id, spec)
     return sorted(key for key in known.keys() | wanted.keys() if known.get(key) != wanted.get(key))
 
 
 def came_to(path: Path) -> str:
     """A short hash of what a finished run came to, by which it is known wherever it is copied."""
-    summary = json.dumps(read_json(path / "summary.json"), sort_keys=True)
+    summary = json.dumps(read_object(path / "summary.json"), sort_keys=True)
     return hashlib.sha256(summary.encode()).hexdigest()[:16]
 
 
@@ -225,7 +262,7 @@ def mark(path: Path) -> None:
     for file in sorted(path.rglob("*")):
         name = file.relative_to(path).as_posix()
         is_ours = file.suffix in (".json", ".parquet", ".safetensors") and name != MARKER
-        if is_ours and not file.name.startswith("."):
+        if is_ours and file.is_file() and not file.name.startswith("."):
             files[name] = {"size": file.stat().st_size, "sha256": file_hash(file)}
     write_json(path / MARKER, {"schema": SCHEMA, "files": files})
 
@@ -234,6 +271,11 @@ def pack(path: Path) -> dict[str, bytes]:
     """The files of a run by name, to be carried to another directory."""
     names = [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
     return {name: (path / name).read_bytes() for name in sorted(names) if _FILE.fullmatch(name)}
+
+
+def has_checkpoint(path: Path) -> bool:
+    """Whether a run keeps a training state; published runs do of their first seeds alone."""
+    return any((path / "checkpoints").glob("[0-9]*.json"))
 
 
 def load_checkpoint(
@@ -249,7 +291,7 @@ def load_checkpoint(
     if not manifests:
         return None
     file = manifests[0].with_suffix(".safetensors")
-    manifest = read_json(manifests[0])
+    manifest = read_object(manifests[0])
     for key, kind in (
         ("schema", int),
         ("step", int),
@@ -258,16 +300,17 @@ def load_checkpoint(
         ("about", dict),
     ):
         if not isinstance(manifest.get(key), kind):
-            raise ValueError(f"{manifests[0]} is not a checkpoint manifest: it has no {key}")
+            raise DamageError(f"{manifests[0]} is not a checkpoint manifest: it has no {key}")
     if manifest["schema"] != SCHEMA:
-        raise ValueError(f"{manifests[0]} is of schema {manifest['schema']}, not {SCHEMA}")
+        raise DamageError(f"{manifests[0]} is of schema {manifest['schema']}, not {SCHEMA}")
     if about is not None:
         wanted = json.loads(json.dumps(dict(about)))
         for key in sorted(wanted.keys() | manifest["about"].keys()):
             if wanted.get(key) != manifest["about"].get(key):
                 raise ValueError(
                     f"the checkpoint in {path} was made with another {key} "
-                    f"({manifest['about'].get(key)!r}, not {wanted.get(key)!r}): start the run anew"
+                    f"({manifest['about'].get(key)!r}, not {wanted.get(key)!r}): "
+                    f"tape train {shlex.quote(str(path))} --anew begins it again"
                 )
     return manifest["step"], _read_tensors(file, manifest["size"], manifest["sha256"])
 
@@ -277,16 +320,16 @@ def _read_tensors(file: Path, size: int, digest: str) -> dict[str, np.ndarray]:
     from safetensors.numpy import load
 
     if not file.is_file():
-        raise ValueError(f"{file} is missing: start the run anew")
+        raise DamageError(f"{file} is missing")
     if file.stat().st_size != size or size > MAX_CHECKPOINT:
-        raise ValueError(f"{file} is damaged: {file.stat().st_size} bytes instead of {size}")
+        raise DamageError(f"{file} is damaged: {file.stat().st_size} bytes instead of {size}")
     data = file.read_bytes()
     if hashlib.sha256(data).hexdigest() != digest:
-        raise ValueError(f"{file} is damaged: its content is not what its manifest says")
+        raise DamageError(f"{file} is damaged: its content is not what its manifest says")
     try:
         return dict(load(data))
     except SafetensorError as error:
-        raise ValueError(f"{file} is damaged: {error}") from None
+        raise DamageError(f"{file} is damaged: {error}") from None
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -309,15 +352,31 @@ def write_json(path: Path, document: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """A JSON document of reasonable size."""
+    """A JSON document of reasonable size; `DamageError` if it is none."""
     try:
-        if path.stat().st_size > MAX_JSON:
-            raise ValueError(f"{path} is larger than {MAX_JSON} bytes")
+        status = path.stat()
+        # A pipe would be waited for, and a device may have no end.
+        if not stat.S_ISREG(status.st_mode):
+            raise DamageError(f"{path} is not a regular file")
+        if status.st_size > MAX_JSON:
+            raise DamageError(f"{path} is larger than {MAX_JSON} bytes")
         return json.loads(path.read_text())
     except FileNotFoundError:
-        raise ValueError(f"there is no file {path}") from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
-        raise ValueError(f"{path} is not valid JSON") from None
+        raise DamageError(f"there is no file {path}") from None
+    except OSError as error:
+        raise DamageError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, DamageError):
+            raise
+        raise DamageError(f"{path} is not valid JSON") from None
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """`read_json` of a document that has to be an object."""
+    document = read_json(path)
+    if not isinstance(document, dict):
+        raise DamageError(f"{path} does not hold a JSON object")
+    return document
 
 
 def write_table(path: Path, table: Table) -> None:
@@ -339,13 +398,15 @@ def write_table(path: Path, table: Table) -> None:
 
 def read_table(path: Path) -> dict[str, np.ndarray]:
     """The columns of a Parquet file. A missing number is nan."""
+    if not path.is_file():
+        raise DamageError(f"there is no table {path}")
     try:
         with duckdb.connect() as connection:
             columns = connection.execute(
                 "select * from read_parquet($from)", {"from": str(path)}
             ).fetchnumpy()
     except duckdb.Error as error:
-        raise ValueError(f"cannot read {path}: {_one_line(error)}") from None
+        raise DamageError(f"cannot read {path}: {_one_line(error)}") from None
     return {name: _plain(column) for name, column in columns.items()}
 
 
@@ -458,29 +519,37 @@ def _revision() -> str | None:
 
 
 @dataclass(frozen=True)
+class Damage:
+    """What is there and cannot be counted: a run, or a directory that cannot be looked into."""
+
+    path: Path
+    reason: str
+    remedy: str
+    """What to do about it, as a clause."""
+
+    def __str__(self) -> str:
+        return f"{self.path} is damaged ({self.reason}) and left out: {self.remedy}"
+
+
+@dataclass(frozen=True)
 class Results:
     """Every finished run under a directory. Get it from `load`."""
 
     root: Path
     paths: tuple[Path, ...]
-    damaged: tuple[str, ...]
-    """Runs with a marker whose files are missing or of another size, and what is wrong."""
+    damaged: tuple[Damage, ...] = ()
+    """Runs with a marker that are not what it says."""
+    unfinished: tuple[Path, ...] = ()
+    """Runs that were begun and have no marker."""
 
     @cached_property
     def runs(self) -> list[dict[str, Any]]:
         """Id and summary of every run; nested figures are joined by underscores."""
         found = []
         for path in self.paths:
-            spec, summary = read_json(path / "spec.json"), read_json(path / "summary.json")
-            experiment, agent, split, seed = spec["id"].split("/")
-            head = {
-                "run": spec["id"],
-                "experiment": experiment,
-                "agent": agent,
-                "split": split,
-                "seed": int(seed[1:]),
-            }
-            found.append(head | dict(_flat(summary)))
+            run = parse_id(read_object(path / "spec.json").get("id"))
+            head = {"run": str(run), **asdict(run)}
+            found.append(head | dict(_flat(read_object(path / "summary.json"))))
         return found
 
     def query(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
@@ -509,7 +578,8 @@ class Results:
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect()
-        root = str(self.root.resolve()) + os.sep
+        # A run may be reached by a link: then its own directory may be read, too.
+        places = {str(self.root.resolve()), *(os.path.realpath(path) for path in self.paths)}
         names = sorted({name for run in self.runs for name in run})
         if names:
             columns = {name: _column([run.get(name) for run in self.runs]) for name in names}
@@ -520,12 +590,13 @@ class Results:
                 str(file) for path in self.paths if (file := path / f"{name}.parquet").is_file()
             ]
             if files:
-                listed = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
+                listed = ", ".join(map(_quoted, files))
                 connection.execute(
                     f'create view "{name}" as '
                     f"select * from read_parquet([{listed}], union_by_name = true)"
                 )
-        connection.execute(f"set allowed_directories = ['{root.replace(chr(39), chr(39) * 2)}']")
+        allowed = ", ".join(_quoted(place + os.sep) for place in sorted(places))
+        connection.execute(f"set allowed_directories = [{allowed}]")
         connection.execute("set enable_external_access = false")
         connection.execute("set lock_configuration = true")
         return connection
@@ -534,38 +605,161 @@ class Results:
 _READING = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
 
 
-def load(root: str | Path) -> Results:
-    """The finished runs under `root`, whatever their depth; unfinished ones are passed over."""
+def load(root: str | Path, *, thorough: bool = False) -> Results:
+    """The finished runs under `root`, whatever their depth; for `thorough` see `damage`.
+
+    Links to directories are followed, each directory once. What cannot be read is `damaged`.
+    """
     root = Path(root)
     if not root.is_dir():
         raise ValueError(f"there is no results directory {root}")
-    paths, damaged = [], []
-    for place, folders, files in os.walk(root):
-        if MARKER in files:
+    paths, damaged, unfinished = [], [], []
+    seen: set[tuple[int, int]] = set()
+
+    def refuse(error: OSError) -> None:
+        place = Path(error.filename)
+        remedy = f"chmod -R u+rX {shlex.quote(str(place))} may give you the permission"
+        damaged.append(Damage(place, f"cannot be read: {error.strerror}", remedy))
+
+    for name, folders, files in os.walk(root, followlinks=True, onerror=refuse):
+        status, place = os.stat(name), Path(name)
+        if (status.st_dev, status.st_ino) in seen:
+            folders.clear()  # a link back to where we come from, or to what was counted
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders.sort()
+        if has_marker(place):
             folders.clear()
-            fault = _fault(Path(place))
-            if fault is None:
-                paths.append(Path(place).resolve())
+            if reason := damage(place, thorough=thorough):
+                damaged.append(Damage(place, reason, remedy(place)))
             else:
-                damaged.append(fault)
-    return Results(root, tuple(sorted(paths)), tuple(sorted(damaged)))
+                paths.append(root.resolve() / place.relative_to(root))
+        elif "spec.json" in files:
+            unfinished.append(place)
+    return Results(
+        root,
+        tuple(sorted(paths)),
+        tuple(sorted(damaged, key=lambda found: found.path)),
+        tuple(sorted(unfinished)),
+    )
 
 
-def _fault(path: Path) -> str | None:
-    """What is wrong with a finished run, by its marker; None if nothing is."""
+def has_marker(path: str | Path) -> bool:
+    """Whether there is a marker, whatever is in it."""
+    return os.path.lexists(f"{path}{os.sep}{MARKER}")
+
+
+def is_finished(path: str | Path) -> bool:
+    """Whether the run in a directory is finished and sound: whether it counts."""
+    return has_marker(path) and damage(path) is None
+
+
+def damage(path: str | Path, *, thorough: bool = False) -> str | None:
+    """What is wrong with a run that has a marker; None if it is sound.
+
+    Every file must be there with the size that the marker says, JSON with the same content, and
+    tables must begin and end as Parquet does. Only `thorough` compares the content of large files
+    too: it reads them all.
+    """
     try:
-        marker = read_json(path / MARKER)
-        if marker["schema"] != SCHEMA:
-            return f"{path}: its marker is of schema {marker['schema']}, not {SCHEMA}"
-        for name, about in marker["files"].items():
-            file = path / name
-            if not file.is_file() or file.stat().st_size != about["size"]:
-                return f"{path}: {name} is missing or of another size than its marker says"
-        if not {"spec.json", "summary.json"} <= marker["files"].keys():
-            return f"{path}: its marker names no spec.json or summary.json"
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        return f"{path}: its marker cannot be read ({error})"
+        marker = read_object(Path(path, MARKER))
+        files = marker.get("files")
+        if marker.get("schema") != SCHEMA or not isinstance(files, dict):
+            return f"{MARKER} is not a marker of schema {SCHEMA}"
+        if not {"spec.json", "summary.json"} <= files.keys():
+            return f"{MARKER} names no spec.json or summary.json"
+        for name, about in files.items():
+            if reason := _file_damage(str(path), name, about, thorough):
+                return reason
+        parse_id(read_object(Path(path, "spec.json")).get("id"))
+        for name in ("summary.json", "provenance.json"):
+            if name in files:
+                read_object(Path(path, name))
+    except ValueError as error:
+        return str(error).replace(f"{path}{os.sep}", "")
     return None
+
+
+def refuse_damage(path: Path) -> None:
+    """`DamageError` if the directory is that of a run that was finished and is damaged now."""
+    if has_marker(path) and (reason := damage(path)):
+        raise DamageError(f"{path} is damaged ({reason}): {remedy(path)}")
+
+
+def _file_damage(path: str, name: str, about: Any, thorough: bool) -> str | None:
+    """How a file of a run differs from what its marker says of it."""
+    size = about.get("size") if isinstance(about, dict) else None
+    if not isinstance(size, int) or ".." in name.split("/") or os.path.isabs(name):
+        return f"{MARKER} describes no file by {name!r}"
+    file = os.path.join(path, name)
+    try:
+        status = os.stat(file)
+        if not stat.S_ISREG(status.st_mode):
+            return f"{name} is not a regular file"
+        if status.st_size != size:
+            return f"{name} has {status.st_size:,} bytes instead of {size:,}"
+        if thorough or (name.endswith(".json") and size <= SMALL_JSON):
+            if file_hash(Path(file)) != about.get("sha256"):
+                return f"{name} is not what was written"
+        elif name.endswith(".parquet"):
+            with open(file, "rb") as table:
+                first = table.read(len(_PARQUET))
+                table.seek(max(0, size - len(_PARQUET)))
+                if (first, table.read()) != (_PARQUET, _PARQUET):
+                    return f"{name} is not a whole Parquet file"
+    except FileNotFoundError:
+        return f"{name} is missing"
+    except OSError as error:
+        return f"{name} cannot be read: {error.strerror}"
+    return None
+
+
+def remedy(path: Path) -> str:
+    """What makes a damaged run again, as a clause."""
+    place = path.resolve()
+    if place.is_relative_to(user_cache().resolve()):
+        unpacked = user_cache() / place.relative_to(user_cache().resolve()).parts[0]
+        return f"rm -r {shlex.quote(str(unpacked))} has what comes with the package unpacked again"
+    if recorded_spec(path) is not None:
+        return f"tape train {shlex.quote(str(path))} makes it again"
+    return (
+        f"nothing beside it tells what it was asked, so rm -r {shlex.quote(str(path))} and repeat "
+        "the command that made it"
+    )
+
+
+def recorded_spec(path: Path) -> dict[str, Any] | None:
+    """What the run in a directory was asked: `spec.json`, if need be by that of another seed.
+
+    Seeds beside each other are asked the same but for the seed. None if neither of them tells, or
+    if the directory is not called as the run is.
+    """
+    path = Path(os.path.abspath(path))  # as it is called, wherever links lead
+    try:
+        run = parse_id("/".join(path.parts[-4:]))
+    except ValueError:
+        return None
+    own = trusted_spec(path)
+    if own is not None and own.get("id") == str(run):
+        return own
+    for other in sorted(path.parent.glob("s*")):
+        spec = trusted_spec(other) if is_finished(other) else None
+        if spec and replace(parse_id(spec["id"]), seed=run.seed) == run:
+            return {**spec, "id": str(run), "seed": run.seed}
+    return None
+
+
+def trusted_spec(path: Path) -> dict[str, Any] | None:
+    """`spec.json` of a run, unless its marker says that it was another."""
+    try:
+        spec = read_object(path / "spec.json")
+    except DamageError:
+        return None
+    try:
+        written = read_object(path / MARKER)["files"]["spec.json"]["sha256"]
+    except (DamageError, KeyError, TypeError):
+        return spec
+    return spec if file_hash(path / "spec.json") == written else None
 
 
 def _flat(document: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
@@ -590,6 +784,11 @@ def _column(values: list[Any]) -> np.ndarray:
             return np.array(values, np.int64)
         return np.array([np.nan if value is None else float(value) for value in values])
     return np.array([None if value is None else str(value) for value in values], object)
+
+
+def _quoted(text: str) -> str:
+    """A text in SQL."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _one_line(error: BaseException) -> str:

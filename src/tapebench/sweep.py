@@ -49,14 +49,20 @@ LOGGERS = ("tensorboard", "wandb")
 
 
 def missing(specs: Iterable[RunSpec], root: Path) -> list[RunSpec]:
-    """The runs that are not done, in the given order, each once."""
+    """The runs that are not finished and sound, in the given order, each once."""
     wanted = {str(spec.id): spec for spec in specs}
     # Plain strings: there may be a hundred thousand.
-    return [
-        spec
-        for name, spec in wanted.items()
-        if not os.path.isfile(f"{root}{os.sep}{name}{os.sep}{store.MARKER}")
-    ]
+    return [spec for name, spec in wanted.items() if not store.is_finished(f"{root}{os.sep}{name}")]
+
+
+def damaged(specs: Iterable[RunSpec], root: Path) -> dict[str, str]:
+    """Of the given runs those that were finished and are damaged now, and what is wrong."""
+    found = {
+        str(spec.id): store.damage(root / str(spec.id))
+        for spec in specs
+        if store.has_marker(root / str(spec.id))
+    }
+    return {name: reason for name, reason in found.items() if reason}
 
 
 @dataclass(frozen=True)
@@ -366,6 +372,8 @@ def make_run(
 
 def in_a_line(error: Exception) -> str:
     """What an error says; its kind too, unless it was made to be read."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     said = " ".join(str(error).split())[:300]
     if isinstance(error, ValueError) and said:
         return said

@@ -149,7 +149,8 @@ def from_dict(document: Mapping[str, Any]) -> RunSpec:
 
 
 Report = Callable[[dict[str, Any]], Any]
-"""Told how far a run is: `run`, `step`, `steps`, `speed`, and `id` and `ood` success if known."""
+"""Told how far a run is: `run`, `step`, `steps`, `speed`, `id` and `ood` success if known, and a
+`note` if there is something to say."""
 
 
 Log = Callable[[int, dict[str, float]], Any]
@@ -247,14 +248,22 @@ class _Trainer:
         self.step, self.seconds = 0, 0.0
         self.events: list[dict[str, float]] = []
         self.shown: dict[str, Any] = {}
-        found = opened.load_checkpoint(self.about)
+        self.first_step, self.began = 0, time.monotonic()
+        if opened.note:
+            self._tell(f"begun anew: {opened.note}")
+        try:
+            found = opened.load_checkpoint(self.about)
+            if found is not None:
+                self.seconds = _check_begun(spec, opened, found[0])
+                self.step, arrays = found
+                self.state = api.from_arrays(jax.eval_shape(self.agent.init, key), arrays)
+        except store.DamageError as error:
+            # Of damaged files nothing is gone on from: the result would not be the same.
+            opened.begin_anew()
+            found = None
+            self._tell(f"begun anew: {error}")
         if found is None:
             self.state = self.agent.init(key)
-        else:
-            self.step, arrays = found
-            self.state = api.from_arrays(jax.eval_shape(self.agent.init, key), arrays)
-            known = store.read_json(opened.path / "provenance.json")
-            self.seconds = float(known["seconds"] or 0.0)
         self.first_step, self.began = self.step, time.monotonic()
 
     def train(self, stop: Callable[[], bool]) -> None:
@@ -310,7 +319,7 @@ class _Trainer:
         store.write_json(self.opened.path / "provenance.json", about)
         self.opened.save_checkpoint(self.step, api.to_arrays(self.state), self.about)
 
-    def _tell(self) -> None:
+    def _tell(self, note: str = "") -> None:
         spent = time.monotonic() - self.began
         self.report(
             {
@@ -318,9 +327,26 @@ class _Trainer:
                 "step": self.step,
                 "steps": self.spec.steps,
                 "speed": (self.step - self.first_step) / max(spent, 1e-9),
+                **({"note": note} if note else {}),
                 **self.shown,
             }
         )
+
+
+def _check_begun(spec: RunSpec, opened: store.Run, step: int) -> float:
+    """Refuse to go on from a checkpoint beside which the evaluations before it are not whole.
+
+    Returns the seconds that the run has taken so far.
+    """
+    expected = np.arange(spec.evaluate_every, step + 1, spec.evaluate_every)
+    counted = spec.steps - spec.last * spec.evaluate_every
+    for name, steps in (("curve", expected), ("eval", expected[expected > counted])):
+        if len(steps) and not np.isin(steps, opened.read(name)["step"]).all():
+            raise store.DamageError(f"{opened.path / name}.parquet lacks evaluations")
+    seconds = store.read_object(opened.path / "provenance.json").get("seconds")
+    if not isinstance(seconds, (int, float)):
+        raise store.DamageError(f"{opened.path}/provenance.json does not say how long it took")
+    return float(seconds)
 
 
 def _about(spec: RunSpec) -> dict[str, Any]:
@@ -404,8 +430,12 @@ def load_run(path: Path, task: Task) -> Stored:
 
 
 def load_runs(path: Path, task: Task) -> list[Stored]:
-    """The run in a directory, or the finished runs below it: seeds of one agent."""
-    is_run = (path / "spec.json").is_file()
+    """The run in a directory, or the finished runs below it: seeds of one agent.
+
+    A run that is named may be unfinished, but not damaged; of those below, only sound ones count.
+    """
+    is_run = (path / "spec.json").is_file() or store.has_marker(path)
+    store.refuse_damage(path)
     found = [load_run(run, task) for run in ([path] if is_run else store.load(path).paths)]
     if not found:
         raise ValueError(f"there are no finished runs in {path}")

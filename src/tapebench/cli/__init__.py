@@ -9,6 +9,7 @@ import tyro
 
 from tapebench import __version__
 from tapebench.cli.bench import Bench
+from tapebench.cli.console import in_a_line
 from tapebench.cli.exam import Compare, Evaluate, Unseen, Verify
 from tapebench.cli.laws import Exact, Oracle, Show
 from tapebench.cli.play import Play
@@ -65,6 +66,5 @@ def main(argv: list[str] | None = None) -> None:
         sys.stderr.close()
         raise SystemExit(141) from None
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"tape: {where}{error.strerror}", file=sys.stderr)
+        print(f"tape: {in_a_line(error)}", file=sys.stderr)
         raise SystemExit(2) from None

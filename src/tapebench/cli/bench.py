@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from tapebench.cli.console import progress
-from tapebench.cli.train import parse_seeds
+from tapebench.cli.console import in_a_line, name_damage, progress
+from tapebench.cli.train import name_remade, parse_seeds
 from tapebench.naming import one_of
 
 if TYPE_CHECKING:
     from tapebench.bench import Plan, Summary
     from tapebench.executors import Executor
-    from tapebench.sweep import Failure
+    from tapebench.score import Line
 
 SHOWN = 24
 """Runs that the live table lists one by one; of more it shows sums."""
@@ -92,6 +93,7 @@ class Bench:
         done = len(planned.specs) - len(planned.todo)
         if done:
             print(f"{done} of {len(planned.specs)} runs are done already", file=sys.stderr)
+        name_remade(planned.damaged, self.out)
         try:
             with shown(planned, executor.slots) as board:
                 failures = bench.run(
@@ -104,27 +106,41 @@ class Bench:
                 file=sys.stderr,
             )
             raise SystemExit(130) from None
-        summary = self.summarise(planned, failures)
-        place = self.write_report(summary)
+        baselines, unkept = self.measure_baselines(planned)
+        summary = bench.summarise(planned, self.out, baselines, failures)
+        # Printed before it is written: a full disk takes no result with it.
+        place = self.out / "report" / "index.html"
         if self.json:
-            print(json.dumps(as_document(summary, place)))
+            print(json.dumps(as_document(summary, place)), flush=True)
         else:
             print_summary(summary, self.out)
-        print(f"report: {place}", file=sys.stderr if self.json else sys.stdout)
-        if summary.failures:
+        try:
+            self.write_report(planned, summary, baselines)
+            print(f"report: {place}", file=sys.stderr if self.json else sys.stdout)
+        except (ValueError, OSError) as error:
+            unkept.append(in_a_line(error))
+        for complaint in unkept:
+            print(f"tape: {complaint}", file=sys.stderr)
+        if summary.failures or unkept:
             raise SystemExit(1)
 
-    def write_report(self, summary: Summary) -> Path:
+    def write_report(self, planned: Plan, summary: Summary, baselines: dict[str, Line]) -> Path:
         """The page of all that is in the results directory, with episodes to watch."""
         from tapebench import bench, report
 
         with progress() as show:
-            notes = bench.replay(self.out, show)
+            notes = bench.replay(self.out, progress=show)
         for note in notes:
             print(f"tape: {note}", file=sys.stderr)
         page = report.make(
-            self.out, title=summary.title, failures=summary.failures, facts=summary.facts
+            self.out,
+            title=summary.title,
+            failures=summary.failures,
+            facts=summary.facts,
+            baselines={planned.exam.hash: baselines},
+            command=f"tape report {shlex.quote(str(self.out))}",
         )
+        name_damage(page.findings.damaged)
         return report.write(page, self.out / "report")
 
     def make_executor(self) -> Executor:
@@ -173,20 +189,29 @@ class Bench:
         seeds = None if self.seeds is None else parse_seeds(self.seeds, track.seeds)
         return bench.make_plan(track, self.out, names=names or None, split=self.split, seeds=seeds)
 
-    def summarise(self, planned: Plan, failures: Sequence[Failure]) -> Summary:
-        """The main table, beside references that may have to be run first."""
-        from tapebench import bench, score, training
+    def measure_baselines(self, planned: Plan) -> tuple[dict[str, Line], list[str]]:
+        """What needs no training on this exam; and why it could not be kept, if it was not."""
+        from tapebench import score, store, training
         from tapebench.report import results
 
+        try:
+            known = results.known_lines(planned.exam, self.out)
+        except store.DamageError as error:
+            print(f"tape: {error}: measuring it again", file=sys.stderr)
+            known = None
+        if known is not None:
+            return known, []
         training.use_compilation_cache()
         with progress() as show:
             count = iter(range(1, len(score.LINES) + 1))
-            beside = results.lines(
-                planned.exam,
-                self.out,
-                lambda _: show("references", next(count), len(score.LINES)),
+            found = score.run_lines(
+                planned.exam, lambda _: show("references", next(count), len(score.LINES))
             )
-        return bench.summarise(planned, self.out, beside, failures)
+        try:
+            results.keep_lines(planned.exam, found, self.out)
+        except (ValueError, OSError) as error:
+            return found, [in_a_line(error)]
+        return found, []
 
 
 def print_plan(planned: Plan, slots: int, as_json: bool) -> None:
@@ -210,6 +235,7 @@ def print_plan(planned: Plan, slots: int, as_json: bool) -> None:
     takes = {agent: duration(seconds) for agent, seconds in planned.seconds.items()}
     text = "\n".join(
         f"{spec.id}  {'about ' + takes[spec.agent] if spec.id in todo else 'done'}"
+        + (f"  damaged: {planned.damaged[str(spec.id)]}" if str(spec.id) in planned.damaged else "")
         for spec in planned.specs
     )
     print(text)
@@ -270,6 +296,8 @@ class Board:
         if run.state in ("done", "failed"):
             return
         run.step, run.steps, run.speed = event["step"], event["steps"], event["speed"]
+        if "note" in event:
+            print(f"tape: {event['run']}: {event['note']}", file=sys.stderr, flush=True)
         run.scores = "  ".join(
             f"{side.upper()} {event[side]:.3f}" for side in ("id", "ood") if side in event
         )
@@ -399,7 +427,7 @@ def shown(planned: Plan, slots: int) -> Iterator[Board]:
 
 
 def print_summary(summary: Summary, out: Path) -> None:
-    """The main table, and in red what failed."""
+    """The report's main table, what it lacks, and in red what failed."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Column, Table
@@ -409,21 +437,29 @@ def print_summary(summary: Summary, out: Path) -> None:
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, 110)
-    made = summary.table()
-    first, *others = (column.name for column in made.columns)
-    table = Table(
-        Column(first, no_wrap=True),
-        *(Column(name, justify="right") for name in others),
-        title=made.title,
-    )
-    before = None
-    for row, texts in zip(made.rows, made.texts(), strict=True):
-        if before not in (None, row.kind):
-            table.add_section()
-        before = row.kind
-        # Where there is little room an interval goes below its mean, and stays in one piece.
-        table.add_row(*(escape(text.replace(", ", ",")) for text in texts))
-    console.print(table)
+    for made in summary.tables:
+        # A window has no room for returns, which are on the page.
+        kept = [at for at, column in enumerate(made.columns) if "return" not in column.name]
+        first, *others = (made.columns[at].name for at in kept)
+        table = Table(
+            Column(first, no_wrap=True),
+            *(Column(name, justify="right", overflow="fold") for name in others),
+            title=f"{summary.title}: {made.title.lower()}",
+        )
+        before = None
+        for row, texts in zip(made.rows, made.texts(), strict=True):
+            if before not in (None, row.kind):
+                table.add_section()
+            before = row.kind
+            # Where there is little room an interval goes below its mean, and stays in one piece.
+            table.add_row(*(escape(texts[at].replace(", ", ",")) for at in kept))
+        console.print(table)
+    for line in summary.rows:
+        if line.seeds < line.wanted:
+            console.print(
+                f"{escape(line.name)}: {line.seeds} of {line.wanted} runs are done",
+                highlight=False,
+            )
     for run, reason in summary.failures:
         log = out / run / LOG
         where = f" ({log})" if log.is_file() else ""

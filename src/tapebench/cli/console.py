@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tapebench.store import Damage, Results
 
 
 def report(
@@ -27,6 +31,37 @@ def report(
     for row in rows:
         table.add_row(*row)
     Console().print(table)
+
+
+def load_results(place: Path) -> Results:
+    """The finished runs under a directory; what is damaged there is named on standard error."""
+    from tapebench import store
+
+    found = store.load(place)
+    name_damage(found.damaged)
+    return found
+
+
+def name_damage(damaged: Iterable[Damage]) -> None:
+    """A line on standard error for each run that is left out, with what makes it again."""
+    for damage in damaged:
+        print(f"tape: {damage}", file=sys.stderr)
+
+
+def name_damage_in(*names: str) -> None:
+    """`name_damage` of what is a directory of runs; a run that is named itself is refused later."""
+    from tapebench import store
+
+    for name in names:
+        if Path(name).is_dir() and not store.has_marker(name):
+            name_damage(store.load(name).damaged)
+
+
+def in_a_line(error: Exception) -> str:
+    """What an error says: of one of the system's the file and the reason."""
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
+    return str(error)
 
 
 def parse_rules(text: str) -> str | list[int]:

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 
-from tapebench.cli.console import check_target, ends, parse_rules, progress
+from tapebench.cli.console import check_target, ends, name_damage_in, parse_rules, progress
 from tapebench.seating import Conditions
 
 
@@ -88,7 +88,7 @@ class Evaluate:
     """Print one JSON document."""
 
     def run(self) -> None:
-        from tapebench import protocol, store
+        from tapebench import bundle, protocol, store
         from tapebench.guest import AgentError
 
         for target in (self.bundle, self.out):
@@ -97,6 +97,12 @@ class Evaluate:
         if self.bundle is not None and self.seeds > 1:
             raise ValueError("a bundle holds one run: leave out --seeds or --bundle")
         exam = self.asked.make()
+        if self.bundle is not None and exam.task.horizon > bundle.MAX_HORIZON:
+            raise ValueError(
+                f"a bundle holds episodes of at most {bundle.MAX_HORIZON} steps, not "
+                f"{exam.task.horizon}: choose a smaller --horizon or leave out --bundle"
+            )
+        name_damage_in(self.policy)
         try:
             with progress() as show:
                 outcome = protocol.evaluate(
@@ -118,18 +124,19 @@ class Evaluate:
             store.write_table(kept, rows)
             count = len(rows["success"])
             raise ValueError(f"{failure} ({count} finished episodes are kept in {kept})") from None
+        # Printed before it is written: a full disk takes no result with it.
+        if self.json:
+            print(json.dumps(document), flush=True)
+        else:
+            print_score(document)
+        if self.out is not None:
+            store.write_table(self.out, outcome.rows())
+            print(f"wrote {self.out}", file=sys.stderr)
         if self.bundle is not None:
             if len(outcome.runs) > 1:
                 raise ValueError(f"a bundle holds one run: name one of those in {self.policy}")
             outcome.write_bundle(self.bundle)
             print(f"wrote {self.bundle}", file=sys.stderr)
-        if self.out is not None:
-            store.write_table(self.out, outcome.rows())
-            print(f"wrote {self.out}", file=sys.stderr)
-        if self.json:
-            print(json.dumps(document))
-        else:
-            print_score(document)
 
 
 @dataclass(frozen=True)
@@ -150,6 +157,7 @@ class Compare:
         from tapebench import contrasts
 
         exam = self.asked.make()
+        name_damage_in(self.a, self.b)
         with progress() as show:
             sides = [
                 contrasts.sit_or_read(who, exam, seeds=self.seeds, progress=show)
@@ -171,20 +179,29 @@ class Unseen:
     success on a rule where it was trained on and where it was held out.
     """
 
-    results: tyro.conf.Positional[tuple[str, ...]]
+    results: tyro.conf.Positional[tuple[str, ...]] = ()
     """Bundles and directories of runs, of two splits or more."""
+    as_: Annotated[str | None, tyro.conf.arg(name="as")] = None
+    """Take all of them for seeds of one agent, under this name, whatever they call themselves."""
     json: bool = False
     """Print one JSON document."""
 
     def run(self) -> None:
         from tapebench import contrasts
 
+        if not self.results:
+            raise ValueError(
+                "name results of one agent trained with two splits, two seeds or more of each: "
+                "bundles, like tape unseen fps30-*.tape matched30-*.tape, or directories of runs, "
+                "like tape unseen runs/main/dqn/fps30 runs/main/dqn/matched30"
+            )
+        name_damage_in(*self.results)
         found = []
         for path in self.results:
             if not Path(path).exists():
                 raise ValueError(f"there is no {path}: name bundles or directories of runs")
             found.append(contrasts.read_sat(Path(path)))
-        document = contrasts.unseen(found)
+        document = contrasts.unseen(found, self.as_)
         if self.json:
             print(json.dumps(document))
         else:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
 
-from tapebench.cli.console import progress, progress_bar
+from tapebench.cli.console import name_damage, progress, progress_bar
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,9 @@ class Report:
     replay: bool = False
     """First play the exam again with every agent's first seed, so that episodes can be watched
     (seconds to a minute an agent); they are kept in DIR/episodes."""
+    check: bool = False
+    """Write no page: compare every byte of every finished run with what was written. The exit code
+    is 1 if anything is damaged."""
     json: bool = False
     """Print one JSON document."""
 
@@ -46,14 +50,19 @@ class Report:
         out = self.out or self.results / ("published" if self.published else "report")
         if not root.is_dir():
             raise ValueError(f"there is no results directory {self.results}: name one with runs")
+        if self.check:
+            self.check_files(root)
+            return
+        tracks = self.tracks or (shipped.CONTESTS if self.published else ())
         if self.replay:
             from tapebench import bench
 
             with progress() as show:
-                notes = bench.replay(root, show)
+                notes = bench.replay(root, tracks=tracks, progress=show)
             for note in notes:
                 print(f"tape: {note}", file=sys.stderr)
-        page = report.make(root, tracks=self.tracks or (shipped.CONTESTS if self.published else ()))
+        where = "--published" if self.published else shlex.quote(str(self.results))
+        page = report.make(root, tracks=tracks, command=f"tape report {where}")
         if not page.sections:
             raise ValueError(
                 f"there are no finished runs in {root} to report on: tape bench makes some"
@@ -81,3 +90,21 @@ class Report:
             return
         print(f"{tables} tables, {drawn} figures")
         print(f"report: {place}")
+
+    def check_files(self, root: Path) -> None:
+        """Compare every file with the hash in its run's marker; say what differs."""
+        from tapebench import store
+
+        found = store.load(root, thorough=True)
+        name_damage(found.damaged)
+        if self.json:
+            damaged = [
+                {"run": str(damage.path), "reason": damage.reason} for damage in found.damaged
+            ]
+            print(json.dumps({"sound": len(found.paths), "damaged": damaged}))
+        else:
+            print(
+                f"{len(found.paths)} runs are sound to the last byte, {len(found.damaged)} damaged"
+            )
+        if found.damaged:
+            raise SystemExit(1)

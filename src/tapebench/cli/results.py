@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tyro
 
-from tapebench.cli.console import report
+from tapebench.cli.console import load_results, report
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,7 @@ class Query:
     """Print one JSON document."""
 
     def run(self) -> None:
-        from tapebench import store
-
-        found = store.load(self.results)
+        found = load_results(self.results)
         names, rows = found.query(self.sql)
         if self.json:
             print(json.dumps({"columns": names, "rows": rows}, default=str))
@@ -55,9 +53,9 @@ class Power:
     """Print one JSON document."""
 
     def run(self) -> None:
-        from tapebench import contrasts, store
+        from tapebench import contrasts
 
-        rows = contrasts.power(store.load(self.results), self.metric, self.difference, self.power)
+        rows = contrasts.power(load_results(self.results), self.metric, self.difference, self.power)
         document = {"difference": self.difference, "metric": self.metric, "power": self.power}
         columns = ("experiment", "agent", "split", "seeds", "sd", "seeds needed", "power now")
         report(

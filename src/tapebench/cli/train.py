@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
+import os
+import shlex
 import sys
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tyro
 
 from tapebench.cli.console import parse_rules
 from tapebench.naming import one_of
 
+if TYPE_CHECKING:
+    from tapebench.protocol import Track
+    from tapebench.training import RunSpec
+
+
+EVALUATIONS = 5
+"""How many there are of a run whose length was chosen and nothing else, if that can be."""
+
 
 @dataclass(frozen=True)
 class Train:
-    """Train an agent with some seeds. What is there goes on; what is done stays."""
+    """Train an agent. Interrupted runs resume, finished runs are kept, damaged ones are made again.
+
+    For example: tape train dqn --seeds 3 --steps 20000; tape train runs/main/dqn/fps30/s00
+    """
 
     agent: tyro.conf.Positional[str]
-    """dqn, rad, curl, pearl, ppo, ppo-dr, rppo, dreamer or automata."""
+    """dqn, rad, curl, pearl, ppo, ppo-dr, rppo, dreamer or automata; or the directory of a run,
+    which is then made as it was asked before."""
     set: tuple[str, ...] = ()
     """Options of the agent that differ from its defaults, like network=conv depth=3."""
     options: bool = False
-    """Only list the agent's options, with their defaults."""
+    """Only list the agent's options, with their defaults and how to set them."""
     track: str = "full"
     """Track that the options below come from unless they are given: full, lite, smoke, long or
     inference."""
@@ -42,7 +60,8 @@ class Train:
     steps: int | None = None
     """Environment steps of training."""
     evaluate_every: int | None = None
-    """Environment steps from one evaluation to the next."""
+    """Environment steps from one evaluation to the next; with --steps alone about a fifth of
+    those."""
     episodes: int | None = None
     """Start tapes for every rule in an evaluation."""
     experiment: str | None = None
@@ -66,25 +85,50 @@ class Train:
         if self.options:
             self._list_options()
             return
-        specs = self.specs()
+        place = Path(self.agent)
+        if len(place.parts) > 1 or store.has_marker(place) or (place / "spec.json").is_file():
+            results, specs = self._recorded(place)
+        else:
+            results, specs = self.results, self.specs()
         make_runs(
             specs,
-            self.results,
+            results,
             workers=self.workers,
             together=self.together,
             log=self.log,
             anew=self.anew,
         )
         summaries = {
-            str(spec.id): store.read_json(self.results / str(spec.id) / "summary.json")
+            str(spec.id): store.read_object(results / str(spec.id) / "summary.json")
             for spec in specs
         }
         if self.json:
             print(json.dumps(summaries))
         else:
             print_summaries(summaries)
+            print_next(specs, results)
 
-    def specs(self) -> list[Any]:
+    def _recorded(self, place: Path) -> tuple[Path, list[RunSpec]]:
+        """The results directory and the spec of a run that is there."""
+        from tapebench import store, training
+
+        own = ("agent", "workers", "together", "log", "anew", "json")
+        others = [
+            f"--{field.name.replace('_', '-')}"
+            for field in fields(self)
+            if field.name not in own and getattr(self, field.name) != field.default
+        ]
+        if others:
+            raise ValueError(f"{place} is made as it was asked before: leave out {others[0]}")
+        if not place.is_dir():
+            raise ValueError(f"there is no run {place}: name an agent, or the directory of a run")
+        recorded = store.recorded_spec(place)
+        if recorded is None:
+            raise ValueError(f"{place} cannot be made again: {store.remedy(place)}")
+        results = Path(os.path.relpath(os.path.abspath(place / "../../../..")))
+        return results, [training.from_dict(recorded)]
+
+    def specs(self) -> list[RunSpec]:
         """The runs that are asked for."""
         from tapebench.protocol import get_track
 
@@ -103,14 +147,108 @@ class Train:
             changes.setdefault("horizon", self.length)
         if not isinstance(trained_on, str):
             changes["rules"] = tuple(sorted(trained_on))
+        if self.steps is not None or self.evaluate_every is not None:
+            steps = track.steps if self.steps is None else self.steps
+            every, last = self._cadence(track, steps, changes["options"])
+            changes |= {"evaluate_every": every, "last": last}
         seeds = parse_seeds(self.seeds, track.seeds)
         return [track.spec(self.agent, seed, **changes) for seed in seeds]
 
-    def _list_options(self) -> None:
+    def _cadence(self, track: Track, steps: int, options: Mapping[str, Any]) -> tuple[int, int]:
+        """Steps between evaluations, and how many of those at the end count.
+
+        What is given must fit; what is not is the track's where that fits, else found.
+        """
         from tapebench import agents
 
-        config = agents.load(self.agent)[0]
-        tyro.cli(config, prog=f"tape train {self.agent} --set", args=["--help"])
+        chunk = int(agents.configure(self.agent, **options).chunk)
+        given = self.evaluate_every
+        for flag, value in (("--steps", steps), ("--evaluate-every", given)):
+            if value is not None and value < 1:
+                raise ValueError(f"{flag} must be at least 1, not {value}")
+        if given is None and fits(steps, track.evaluate_every, chunk, track.last):
+            return track.evaluate_every, track.last
+        every = find_cadence(steps, chunk, track.last)
+        if every is None:
+            more = -(-steps // chunk) * chunk
+            raise ValueError(
+                f"{self.agent} trains {chunk:,} steps at a time, which do not divide {steps:,}: "
+                f"--steps {more} --evaluate-every {find_cadence(more, chunk, track.last)} works"
+            )
+        last = min(track.last, steps // every)
+        if given is None:
+            count = "" if last == track.last else f"; all {last} evaluations count"
+            print(f"evaluating every {every:,} steps{count}", file=sys.stderr)
+            return every, last
+        if not fits(steps, given, chunk, last):
+            reason = (
+                f"{self.agent} trains {chunk:,} steps at a time"
+                if given % chunk
+                else f"it does not divide {steps:,} steps"
+                if steps % given
+                else f"the last {last} evaluations count, and there would be {steps // given}"
+            )
+            raise ValueError(
+                f"--evaluate-every {given} does not work, as {reason}: "
+                f"--evaluate-every {every} does"
+            )
+        return given, last
+
+    def _list_options(self) -> None:
+        from rich.console import Console
+        from rich.markup import escape
+        from rich.table import Column, Table
+
+        from tapebench import agents
+
+        config = agents.configure(self.agent)
+        about = field_docstrings(type(config))
+        table = Table(
+            Column("name=default", no_wrap=True), "what it does", title=f"Options of {self.agent}"
+        )
+        for field in fields(config):
+            value = _written(getattr(config, field.name))
+            table.add_row(f"{field.name}={escape(value)}", escape(about.get(field.name, "")))
+        console = Console()
+        if not console.is_terminal:
+            console.width = max(console.width, 120)
+        console.print(table)
+        print(f"set them like this: tape train {self.agent} --set learning_rate=0.001 width=128")
+
+
+def fits(steps: int, every: int, chunk: int, last: int) -> bool:
+    """Whether evaluations come out even: at the end of chunks, and enough of them."""
+    return steps % every == 0 and every % chunk == 0 and steps // every >= last
+
+
+def find_cadence(steps: int, chunk: int, last: int) -> int | None:
+    """Steps between evaluations: about a fifth of all, `last` evaluations if there is room for so
+    many; None if chunks do not divide the steps."""
+    if steps % chunk:
+        return None
+    chunks = steps // chunk
+    counts = [count for count in range(1, chunks + 1) if chunks % count == 0]
+    enough = [count for count in counts if count >= last] or counts[-1:]
+    return steps // min(enough, key=lambda count: abs(count - EVALUATIONS))
+
+
+def field_docstrings(config: type) -> dict[str, str]:
+    """The string below each field of a dataclass, as far as its source can be read."""
+    found: dict[str, str] = {}
+    for part in reversed(config.__mro__[:-1]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(part))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for field, below in pairwise(body.body):
+            if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
+                found[ast.unparse(field.target)] = inspect.cleandoc(ast.literal_eval(below.value))
+    return {name: " ".join(text.split()) for name, text in found.items()}
+
+
+def _written(value: Any) -> str:
+    """A value as --set takes it; nothing for none."""
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def default_experiment(trained_on: str | tuple[int, ...]) -> str:
@@ -166,8 +304,14 @@ def _value(name: str, text: str, default: Any) -> Any:
         raise ValueError(f"{name} is {kind}, not {text!r}") from None
 
 
+def name_remade(damaged: Mapping[str, str], results: Path) -> None:
+    """A line on standard error for each damaged run that is about to be made again."""
+    for name, reason in damaged.items():
+        print(f"tape: {results / name} is damaged ({reason}): making it again", file=sys.stderr)
+
+
 def make_runs(
-    specs: Sequence[Any],
+    specs: Sequence[RunSpec],
     results: Path,
     *,
     workers: int | None = None,
@@ -184,6 +328,7 @@ def make_runs(
     from tapebench.executors.vmap import Vmap
 
     todo = list(specs) if anew else sweep.missing(specs, results)
+    name_remade({} if anew else sweep.damaged(todo, results), results)
     left = {spec.id for spec in todo}
     for spec in specs:
         if spec.id not in left:
@@ -246,6 +391,8 @@ def runs_shown(total: int, done: int) -> Iterator[Any]:
 
         def report(event: dict[str, Any]) -> None:
             name = event["run"]
+            if "note" in event:
+                print(f"tape: {name}: {event['note']}", file=sys.stderr, flush=True)
             if name not in rows:
                 rows[name] = bars.add_task(name, total=event["steps"], note="")
             note = f"{event['speed']:,.0f} steps/s"
@@ -268,7 +415,12 @@ def print_summaries(summaries: dict[str, Any]) -> None:
     from rich.table import Column, Table
 
     table = Table(
-        Column("run", no_wrap=True), "ID success", "OOD success", "ID final", "OOD final", "steps"
+        Column("run", no_wrap=True),
+        "ID success",
+        "OOD success",
+        "ID final distance",
+        "OOD final distance",
+        "steps",
     )
     sides = ("id", "ood")
 
@@ -292,3 +444,20 @@ def print_summaries(summaries: dict[str, Any]) -> None:
         ]
         table.add_row("mean", *means, "")
     Console().print(table)
+
+
+def print_next(specs: Sequence[RunSpec], results: Path) -> None:
+    """Where the runs are, and what can be done with them."""
+    first = specs[0]
+    place = results / str(first.id)
+    runs = place if len(specs) == 1 else place.parent
+    exam = [f"--split {shlex.quote(first.split)}"] if first.split != "fps30" else []
+    if first.length != 32:
+        exam.append(f"--length {first.length}")
+    if first.horizon != first.length:
+        exam.append(f"--horizon {first.horizon}")
+    if first.mask:
+        exam.append(f"--mask {','.join(map(str, first.mask))}")
+    print(f"the runs are in {runs}" if len(specs) > 1 else f"the run is in {runs}")
+    print(f"next: {' '.join(['tape evaluate', shlex.quote(str(runs)), *exam])}")
+    print(f"      tape report {shlex.quote(str(results))}")

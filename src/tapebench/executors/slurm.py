@@ -131,7 +131,7 @@ class _Worker:
             order = json.loads(line)
             name = order["run"]
             grave = self.place / "failed" / name.replace("/", "+")
-            if (Path(order["root"]) / name / store.MARKER).is_file() or grave.is_file():
+            if store.is_finished(Path(order["root"]) / name) or grave.is_file():
                 continue
             for attempt in range(1, sweep.ATTEMPTS + 1):
                 answer = sweep.make_run(order, self.report, lambda: False)

@@ -124,7 +124,7 @@ class Results:
             name: [
                 spec
                 for spec in group
-                if (self.path(spec) / store.MARKER).is_file()
+                if store.is_finished(self.path(spec))
                 and not store.differences(self.path(spec), spec.id, spec.as_dict())
             ]
             for name, group in self.settings.items()

@@ -21,15 +21,16 @@ def make(
     title: str = "TAPE report",
     failures: Sequence[tuple[str, str]] = (),
     facts: Sequence[tuple[str, str]] = (),
+    **options: Any,
 ) -> Page:
     """All that can be said of the finished runs under a directory, but for those of experiments.
 
-    Where `tracks` are named, of theirs alone.
+    Where `tracks` are named, of theirs alone. Other `options` are those of `results.read`.
     """
     from tapebench.report import findings, illustrations, results
     from tapebench.report.page import Page, Section
 
-    found = results.read(root, settings=False, tracks=tracks)
+    found = results.read(root, settings=False, tracks=tracks, **options)
     sections = tuple(
         Section(contest, tuple(findings.tables(contest)), tuple(findings.pictures(contest)))
         for contest in found.contests

@@ -6,6 +6,7 @@ experiment, so their numbers may stand in one table; across them they may not.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -129,86 +130,167 @@ class Findings:
     contests: tuple[Contest, ...]
     missing: tuple[str, ...]
     """What is not there or cannot be used, a sentence each."""
+    damaged: tuple[store.Damage, ...] = ()
+    """Runs among those that are damaged."""
 
 
-def read(root: Path, *, settings: bool = True, tracks: Sequence[str] = ()) -> Findings:
+@dataclass(frozen=True)
+class _Run:
+    """A finished run, as far as tables need it; all of it has been looked at."""
+
+    id: store.RunId
+    path: Path
+    spec: dict[str, Any]
+    exam: Exam
+    last: int
+    by_steps: Mapping[str, Mapping[int, float]]
+    """Subset -> optimal steps -> success."""
+    curve: Mapping[str, list[Any]]
+    provenance: dict[str, Any]
+
+
+def read(
+    root: Path,
+    *,
+    settings: bool = True,
+    tracks: Sequence[str] = (),
+    baselines: Mapping[str, Mapping[str, score.Line]] | None = None,
+    command: str = "tape report",
+) -> Findings:
     """Read every finished run and every bundle under a directory. Nothing is computed anew.
 
     Without `settings`, runs that are settings of experiments are passed over and only counted,
-    unless there are no others; so are, where `tracks` are named, runs of others.
+    unless there are no others; so are, where `tracks` are named, runs of others. `baselines` are
+    those of exams, by hash, that are not stored. `command` is what the advice begins with.
     """
     stored = store.load(root)
-    missing = [f"{fault}: left out" for fault in stored.damaged]
-    missing += _unfinished(root)
-    by_id: dict[tuple[str, ...], dict[str, Any]] = {}
+    missing = [str(damage) for damage in stored.damaged]
+    missing += _unfinished(stored)
+    runs: dict[store.RunId, _Run] = {}
+    exams: dict[str, Exam] = {}
     passed_over = 0
     of_others: Counter[str] = Counter()
+    exams_of_others: set[str] = set()
     for path in stored.paths:
-        try:
-            spec = store.read_json(path / "spec.json")
-            key = _key(spec["id"])
-            if not settings and is_setting(spec):
-                passed_over += 1
-                continue
-            if tracks and track_of(spec) not in tracks:
+        spec = store.read_object(path / "spec.json")
+        is_other = bool(tracks) and track_of(spec) not in tracks
+        if is_other or (not settings and is_setting(spec)):
+            exams_of_others.add(_canonical(spec.get("exam")))
+            if is_other:
                 of_others[track_of(spec)] += 1
-                continue
-            summary = store.read_json(path / "summary.json")
-            curve = read_curve(path, summary)
-        except (ValueError, TypeError, KeyError) as error:
-            missing.append(f"{path.relative_to(root.resolve())} is damaged ({error}): left out")
+            else:
+                passed_over += 1
             continue
-        if key in by_id:
+        try:
+            run = _read_run(path, spec, exams)
+        except ValueError as error:
+            where = root / path.relative_to(root.resolve())
+            missing.append(f"{where} is left out: {error}")
+            continue
+        if run.id in runs:
             raise ValueError(
-                f"two runs under {root} are called {spec['id']}: report their directories apart"
+                f"two runs under {root} are called {run.id}: report their directories apart"
             )
-        if not (path / "curve.parquet").is_file():
-            missing.append(f"{spec['id']} holds no figures by rule: left out")
-            continue
-        by_id[key] = {
-            "spec": spec,
-            "summary": summary,
-            "curve": curve,
-            "provenance": _optional(path / "provenance.json"),
-            "path": path,
-        }
-    if passed_over and not by_id:
-        return read(root, tracks=tracks)
+        runs[run.id] = run
+    if passed_over and not runs:
+        return read(root, tracks=tracks, baselines=baselines, command=command)
     for track, count in of_others.items():
         which, flag = (
             (f"of the track {track}", f" --tracks {track}") if track else ("of no track", "")
         )
-        missing.append(f"runs {which} ({count}): tape report{flag} shows them")
+        missing.append(f"runs {which} ({count}): {command}{flag} shows them")
     if passed_over:
         missing.append(
-            f"runs that are settings of experiments ({passed_over}): tape reproduce shows them"
+            f"runs that are settings of experiments ({passed_over}): tape reproduce lists these, "
+            "and shows each by its name"
         )
     bundles, refused = read_bundles(root)
     missing += refused
+    groups: dict[tuple[str, str, str], list[_Run]] = {}
+    for run in runs.values():
+        groups.setdefault((run.id.experiment, run.exam.split, run.exam.hash), []).append(run)
     contests = []
-    if by_id:
-        groups = _group(by_id, missing)
-        for (experiment, split, mark), runs in groups.items():
-            others = [key for key in groups if key[:2] == (experiment, split)]
-            slug = re.sub(r"[^a-z0-9._+-]", "-", f"{experiment}-{split}".lower())
-            slug += f"-{mark[:6]}" if len(others) > 1 else ""
-            contests.append(_contest(slug, runs, stored, root, bundles))
+    for (experiment, split, mark), group in groups.items():
+        others = [key for key in groups if key[:2] == (experiment, split)]
+        slug = re.sub(r"[^a-z0-9._+-]", "-", f"{experiment}-{split}".lower())
+        slug += f"-{mark[:6]}" if len(others) > 1 else ""
+        contest = _contest(slug, group, root, bundles, baselines or {}, missing)
+        if contest is not None:
+            contests.append(contest)
     contests.sort(key=lambda c: (-sum(len(e.seeds) for e in c.entries), -len(c.exam.rules), c.slug))
     for contest in contests:
         missing += _gaps(contest)
-    unseen = [contest.title for contest in contests if not contest.bundles]
-    if unseen:
-        missing.append(
-            f"{'; '.join(unseen)}: there are no episodes to watch. tape report --replay makes them "
-            "from checkpoints; any bundle of the same exam in this directory is shown"
-        )
+    missing += _unwatched(
+        contests, runs, f"{command}{' --tracks ' if tracks else ''}{' '.join(tracks)}"
+    )
     used = {id(bundle) for contest in contests for bundle in contest.bundles}
     missing += [
         f"the bundle of {bundle.about['policy']} is of an exam that no run sat: left out"
         for bundle in bundles
-        if id(bundle) not in used
+        if id(bundle) not in used and _canonical(bundle.exam.identity) not in exams_of_others
     ]
-    return Findings(root, tuple(contests), tuple(missing))
+    return Findings(root, tuple(contests), tuple(missing), stored.damaged)
+
+
+def _canonical(identity: Any) -> str:
+    return json.dumps(identity, sort_keys=True)
+
+
+def _unwatched(
+    contests: Sequence[Contest], runs: Mapping[store.RunId, _Run], command: str
+) -> list[str]:
+    """Sentences about contests that no episodes are kept of: those that can be replayed, others."""
+    can: dict[bool, list[str]] = {True: [], False: []}
+    for contest in contests:
+        if not contest.bundles:
+            keeps = any(
+                store.has_checkpoint(runs[store.parse_id(spec["id"])].path)
+                for entry in contest.entries
+                for spec in entry.specs
+            )
+            can[keeps].append(contest.title)
+    found = []
+    if can[True]:
+        found.append(
+            f"{'; '.join(can[True])}: there are no episodes to watch. {command} --replay makes "
+            "them from checkpoints; any bundle of the same exam in this directory is shown"
+        )
+    if can[False]:
+        found.append(
+            f"{'; '.join(can[False])}: there are no episodes to watch, and no checkpoint to make "
+            "them from; any bundle of the same exam in this directory is shown"
+        )
+    return found
+
+
+def _read_run(path: Path, spec: dict[str, Any], exams: dict[str, Exam]) -> _Run:
+    """A run as tables need it. `ValueError` says what it lacks: it may come from others."""
+    run_id = store.parse_id(spec["id"])
+    summary = store.read_object(path / "summary.json")
+    if not (path / "curve.parquet").is_file():
+        raise ValueError("it holds no figures by rule")
+    identity = _canonical(spec.get("exam"))
+    if identity not in exams:
+        exams[identity] = from_identity(spec.get("exam"))
+    trained_on = spec.get("trained_on") or []
+    if not isinstance(trained_on, list) or not all(isinstance(rule, int) for rule in trained_on):
+        raise ValueError("its spec.json does not say what it was trained on")
+    try:
+        by_steps = {
+            subset: {int(steps): float(share) for steps, share in summary[subset]["by_steps"]}
+            for subset in SUBSETS
+            if subset in summary and "by_steps" in summary[subset]
+        }
+        told = read_curve(path, summary)
+        curve = {"step": [int(step) for step in told["step"]]} | {
+            subset: [float(share) for share in told[subset]] for subset in SUBSETS if subset in told
+        }
+        last = int(summary["last"])
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ValueError(f"its summary.json is malformed ({error!r})") from None
+    if len({len(column) for column in curve.values()}) != 1:
+        raise ValueError("its summary.json is malformed (a learning curve with gaps)")
+    return _Run(run_id, path, spec, exams[identity], last, by_steps, curve, _provenance(path))
 
 
 def track_of(spec: Mapping[str, Any]) -> str:
@@ -236,20 +318,39 @@ def known_lines(exam: Exam, root: Path) -> dict[str, score.Line] | None:
     file = root / "lines" / f"{exam.hash}.json"
     if not file.is_file():
         return score.shipped_lines(exam)
-    return {
-        name: {metric: np.array(by_rule) for metric, by_rule in line.items()}
-        for name, line in store.read_json(file)["lines"].items()
-    }
+    try:
+        known = {
+            name: {metric: np.array(by_rule, float) for metric, by_rule in line.items()}
+            for name, line in store.read_object(file)["lines"].items()
+        }
+        is_whole = all(
+            values.shape == (len(exam.rules),)
+            for line in known.values()
+            for values in (line["success"], *line.values())
+        )
+    except (KeyError, TypeError, AttributeError, ValueError):
+        is_whole = False
+    if not is_whole:
+        raise store.DamageError(f"{file} is damaged")
+    return known
 
 
 def lines(
     exam: Exam, root: Path, progress: Callable[[str], Any] = lambda name: None
 ) -> dict[str, score.Line]:
     """What needs no training on this exam; run on the spot once if it is not shipped, then kept."""
-    known = known_lines(exam, root)
-    if known is not None:
-        return known
-    found = score.run_lines(exam, progress)
+    try:
+        known = known_lines(exam, root)
+    except store.DamageError:
+        known = None
+    if known is None:
+        known = score.run_lines(exam, progress)
+        keep_lines(exam, known, root)
+    return known
+
+
+def keep_lines(exam: Exam, found: Mapping[str, score.Line], root: Path) -> None:
+    """Write the reference lines of an exam beside the runs."""
     file = root / "lines" / f"{exam.hash}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     plain = {
@@ -257,7 +358,6 @@ def lines(
         for name, line in found.items()
     }
     store.write_json(file, {"exam": exam.identity, "lines": plain})
-    return found
 
 
 def read_curve(path: Path, summary: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -296,33 +396,34 @@ RELATIONS = (
 )
 
 
-def _key(run: str) -> tuple[str, ...]:
-    experiment, agent, split, seed = run.split("/")
-    return experiment, agent, split, str(int(seed[1:]))
-
-
-def _unfinished(root: Path) -> list[str]:
+def _unfinished(stored: store.Results) -> list[str]:
     """A sentence about runs that were begun and have no marker, if there are any."""
-    begun = [
-        spec.parent.relative_to(root).as_posix()
-        for spec in sorted(root.rglob("spec.json"))
-        if not (spec.parent / store.MARKER).is_file()
-    ]
+    begun = [path.relative_to(stored.root).as_posix() for path in stored.unfinished]
     if not begun:
         return []
     more = f" and {len(begun) - NAMED} more" if len(begun) > NAMED else ""
     return [f"runs that are not finished: {', '.join(begun[:NAMED])}{more}"]
 
 
-def _optional(path: Path) -> dict[str, Any]:
-    found = store.read_json(path) if path.is_file() else {}
-    return found if isinstance(found, dict) else {}
+def _provenance(path: Path) -> dict[str, Any]:
+    """How a run was made; empty where that is not stored, or not as we store it."""
+    file = path / "provenance.json"
+    about = store.read_object(file) if file.is_file() else {}
+    kinds: dict[str, Any] = {
+        "versions": dict,
+        "machine": dict,
+        "revision": (str, type(None)),
+        "seconds": (int, float, type(None)),
+    }
+    is_ours = all(isinstance(about.get(key), kind) for key, kind in kinds.items())
+    together = about.get("together", 1)
+    return about if is_ours and isinstance(together, int) and together > 0 else {}
 
 
 def read_bundles(root: Path) -> tuple[list[Bundle], list[str]]:
     """Every bundle under a directory, replayed; and of those that are refused, why."""
     found, refused = [], []
-    for path in sorted(root.rglob(BUNDLES)):
+    for path in sorted(file for file in root.rglob(BUNDLES) if file.is_file()):
         try:
             found.append(verify(path))
         except BundleError as error:
@@ -330,54 +431,67 @@ def read_bundles(root: Path) -> tuple[list[Bundle], list[str]]:
     return found, refused
 
 
-def _group(
-    by_id: dict[tuple[str, ...], dict[str, Any]], missing: list[str]
-) -> dict[tuple[str, str, str], dict[tuple[str, ...], dict[str, Any]]]:
-    """Runs by experiment, split and exam."""
-    found: dict[tuple[str, str, str], dict[tuple[str, ...], dict[str, Any]]] = {}
-    exams: dict[str, Exam] = {}
-    for key, run in by_id.items():
-        identity = run["spec"].get("exam")
-        try:
-            exam = exams.get(str(identity)) or from_identity(identity)
-        except ValueError as error:
-            missing.append(f"{run['spec']['id']} is left out: {error}")
-            continue
-        run["exam"] = exams[str(identity)] = exam
-        found.setdefault((key[0], exam.split, exam.hash), {})[key] = run
-    return found
-
-
 def _contest(
     slug: str,
-    runs: dict[tuple[str, ...], dict[str, Any]],
-    stored: store.Results,
+    runs: Sequence[_Run],
     root: Path,
     bundles: Sequence[Bundle],
-) -> Contest:
-    first = next(iter(runs.values()))
-    exam: Exam = first["exam"]
-    only = store.Results(stored.root, tuple(run["path"] for run in runs.values()), ())
+    baselines: Mapping[str, Mapping[str, score.Line]],
+    missing: list[str],
+) -> Contest | None:
+    """Those runs as a contest; what had to be left out of it goes to `missing`."""
+    exam, experiment = runs[0].exam, runs[0].id.experiment
+    try:
+        table = _rule_means(root, runs)
+    except ValueError:
+        # One table that cannot be read must not keep the others from being shown.
+        readable = []
+        for run in runs:
+            try:
+                _rule_means(root, [run])
+                readable.append(run)
+            except ValueError as error:
+                where = root / run.path.relative_to(root.resolve())
+                missing.append(f"{where} is left out: {error}; {store.remedy(run.path)}")
+        if not readable:
+            return None
+        runs, table = readable, _rule_means(root, readable)
+    known = baselines.get(exam.hash)
+    if known is None:
+        try:
+            known = known_lines(exam, root)
+        except ValueError as error:
+            missing.append(f"{error}: tape bench measures it again")
+    return Contest(
+        experiment=experiment,
+        slug=slug,
+        exam=exam,
+        entries=tuple(
+            _entry(agent, [run for run in runs if run.id.agent == agent], exam, table)
+            for agent in dict.fromkeys(run.id.agent for run in runs)
+        ),
+        optimal_steps=exam.optimal_steps(),
+        lines=known or {},
+        bundles=tuple(one for one in bundles if _belongs(one, experiment, exam)),
+    )
+
+
+def _rule_means(root: Path, runs: Sequence[_Run]) -> dict[str, np.ndarray]:
+    """Every metric by agent, seed and rule: means over the evaluations that count.
+
+    Refuses runs that do not hold every rule of their exam once.
+    """
     means = ", ".join(f'avg("{name}"::double) as "{name}"' for name in METRICS)
-    table = only.columns(
+    table = store.Results(root, tuple(run.path for run in runs)).columns(
         f"with ranked as (select *, dense_rank() over (partition by agent, seed order by step desc)"
         f" as back from curve) select agent, seed, rule, {means} from ranked "
         "join (select agent, seed, last from runs) using (agent, seed) where back <= last "
         "group by all order by agent, seed, rule"
     )
-    entries = []
-    for agent in dict.fromkeys(key[1] for key in runs):
-        own = {key: run for key, run in runs.items() if key[1] == agent}
-        entries.append(_entry(agent, list(own.values()), exam, table))
-    return Contest(
-        experiment=next(iter(runs))[0],
-        slug=slug,
-        exam=exam,
-        entries=tuple(entries),
-        optimal_steps=exam.optimal_steps(),
-        lines=known_lines(exam, root) or {},
-        bundles=tuple(one for one in bundles if _belongs(one, next(iter(runs))[0], exam)),
-    )
+    expected = np.tile(np.sort(runs[0].exam.rules), len(runs))
+    if not np.array_equal(table["rule"], expected):
+        raise ValueError("its curve.parquet does not hold every rule of its exam")
+    return table
 
 
 def _belongs(bundle: Bundle, experiment: str, exam: Exam) -> bool:
@@ -387,37 +501,25 @@ def _belongs(bundle: Bundle, experiment: str, exam: Exam) -> bool:
     return is_own and bundle.exam.hash == exam.hash
 
 
-def _entry(
-    agent: str,
-    runs: list[dict[str, Any]],
-    exam: Exam,
-    table: Mapping[str, np.ndarray],
-) -> Entry:
-    runs.sort(key=lambda run: run["spec"]["seed"])
-    seeds = tuple(int(run["spec"]["seed"]) for run in runs)
+def _entry(agent: str, runs: list[_Run], exam: Exam, table: Mapping[str, np.ndarray]) -> Entry:
+    runs.sort(key=lambda run: run.id.seed)
     at = table["agent"] == agent
-    if at.sum() != len(seeds) * len(exam.rules):
-        raise ValueError(
-            f"the runs of {runs[0]['spec']['id']} and its other seeds do not hold every rule of "
-            "their exam: they are damaged, make them anew"
-        )
     scores = {
-        name: table[name][at].astype(float).reshape(len(seeds), len(exam.rules)) for name in METRICS
+        name: table[name][at].astype(float).reshape(len(runs), len(exam.rules)) for name in METRICS
     }
     by_steps = {}
     for subset in SUBSETS:
-        told = [dict(run["summary"].get(subset, {}).get("by_steps", ())) for run in runs]
+        told = [run.by_steps.get(subset, {}) for run in runs]
         needed = set(told[0]).intersection(*told)
         if needed:
             by_steps[subset] = {
                 steps: np.array([one[steps] for one in told]) for steps in sorted(needed)
             }
-    curves = [run["curve"] for run in runs]
-    steps = tuple(curves[0]["step"])
-    same = [curve for curve in curves if tuple(curve["step"]) == steps]
+    steps = tuple(runs[0].curve["step"])
+    same = [run.curve for run in runs if tuple(run.curve["step"]) == steps]
     return Entry(
         agent=agent,
-        seeds=seeds,
+        seeds=tuple(run.id.seed for run in runs),
         scores=scores,
         by_steps=by_steps,
         curve=Curve(
@@ -428,8 +530,8 @@ def _entry(
                 if all(subset in curve for curve in same)
             },
         ),
-        specs=tuple(run["spec"] for run in runs),
-        provenance=tuple(run["provenance"] for run in runs),
+        specs=tuple(run.spec for run in runs),
+        provenance=tuple(run.provenance for run in runs),
     )
 
 
@@ -462,14 +564,17 @@ def _gaps(contest: Contest) -> list[str]:
 
 def made_with(provenance: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """Versions, machines and times that runs were made with, as facts with names."""
+    provenance = [made for made in provenance if made]
     if not provenance:
         return []
     versions = {
-        f"tapebench {made['versions']['tapebench']}, jax {made['versions'].get('jax', '?')}"
+        f"tapebench {made['versions'].get('tapebench', '?')}, "
+        f"jax {made['versions'].get('jax', '?')}"
         for made in provenance
     }
     machines = {
-        f"{made['machine']['processor']}, {made['machine']['cores']} cores" for made in provenance
+        f"{made['machine'].get('processor', '?')}, {made['machine'].get('cores', '?')} cores"
+        for made in provenance
     }
     revisions = {made["revision"][:12] for made in provenance if made.get("revision")}
     hours = sum(made.get("seconds") or 0.0 for made in provenance) / 3600

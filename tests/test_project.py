@@ -26,6 +26,7 @@ FLOW = [
     "gym",
     "sb3",
     "policy",
+    "seating",
     "rollout",
     "guest",
     "references",

@@ -1,16 +1,31 @@
 """Nobody can tell the rule from where or when a row is played, and those who try are found."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import agents_that_peek
-from tapebench import policy, protocol, references, rollout, seating, seeding
+from stored_runs import store_run
+from tapebench import (
+    bundle,
+    policy,
+    protocol,
+    references,
+    rollout,
+    seating,
+    seeding,
+    shipped,
+    store,
+    training,
+)
 from tapebench.exam import make_exam
 from tapebench.guest import AgentError
+from tapebench.report import findings, results
 from tapebench.seating import Conditions, Seating
 from tapebench.task import make_task
+from test_cli import tape
 
 EXAM = make_exam(length=8, horizon=8, episodes=20)
 SMALL = make_exam(length=8, horizon=8, episodes=3)
@@ -259,6 +274,106 @@ def test_what_was_finished_before_a_failure_is_kept_row_by_row():
 
 
 # What is said of it.
+
+
+def without_seating(run):
+    """Make a stored run one of seating 1, which did not name it."""
+    for name in ("curve", "eval"):
+        table = store.read_table(run / f"{name}.parquet")
+        del table["seating"]
+        store.write_table(run / f"{name}.parquet", table)
+    store.mark(run)
+
+
+def test_published_policies_play_the_same_episodes_in_order_and_seated():
+    """One of each kind that is published; `tools/seatings.py` plays all of them."""
+    root = shipped.directory()
+    for name in ("dqn", "ppo", "rppo", "pearl"):
+        path = root / "full" / name / "fps30" / "s00"
+        exam = make_exam(episodes=4)
+        learned = training.load_run(path, exam.task).policy
+        sitting = rollout.prepare(learned, exam.task, None, exam.episodes)
+        in_order = np.arange(sitting.num)
+        seated = seating.OWN.order(sitting.num)
+        found = [sitting.episodes([(rows, sitting.play(rows))]) for rows in (in_order, seated)]
+        np.testing.assert_array_equal(found[0].cells, found[1].cells)
+
+
+def test_runs_of_another_seating_are_labelled_and_nothing_is_compared_in_silence(tmp_path, capsys):
+    for seed in range(2):
+        without_seating(store_run(tmp_path, "first-one", seed))
+        store_run(tmp_path, "any-one", seed)
+    (contest,) = results.read(tmp_path).contests
+    assert {entry.agent: entry.seatings for entry in contest.entries} == {
+        "first-one": (1,),
+        "any-one": (2,),
+    }
+    table = findings.main_table(contest)
+    column = [column.name for column in table.columns].index("seating")
+    assert {row.cells[0]: row.cells[column] for row in table.rows[:2]} == {
+        "first-one": "1",
+        "any-one": "2",
+    }
+    for made in (table, findings.pairwise_table(contest)):
+        assert "Seating 1 played rows in the order" in made.about
+    root = str(tmp_path)
+    asked = "select agent, min(seating) as s from eval group by all order by agent"
+    code, out, _ = tape(capsys, "query", asked, "--results", root, "--json")
+    assert code == 0
+    assert json.loads(out)["rows"] == [["any-one", 2], ["first-one", 1]]
+    paths = [f"{root}/main/{name}" for name in ("first-one", "any-one")]
+    code, out, _ = tape(capsys, "compare", *paths, "--json")
+    assert json.loads(out)["remarks"] == {"a": ["seating 1"], "b": []}
+    code, out, _ = tape(capsys, "compare", *paths)
+    assert "seating 1" in out
+
+
+def test_an_unfinished_run_of_the_first_seating_goes_on(tmp_path):
+    path = store_run(tmp_path, "first-one", 0)
+    without_seating(path)
+    run = store.Run(path, {})
+    run.extend("curve", {name: column[-1:] for name, column in run_table(path).items()})
+    assert sorted(set(store.read_table(path / "curve.parquet")["seating"])) == [1, 2]
+
+
+def run_table(path):
+    table = store.read_table(path / "curve.parquet")
+    return table | {"seating": np.full(len(table["step"]), 2, np.int8)}
+
+
+def test_baselines_of_another_seating_are_measured_again(tmp_path):
+    exam = make_exam(length=8, horizon=5, episodes=2, rules=[0, 30])
+    found = results.lines(exam, tmp_path)
+    (file,) = (tmp_path / "lines").glob("*.json")
+    document = store.read_json(file)
+    assert document["seating"] == seating.VERSION
+    store.write_json(file, document | {"seating": 1, "lines": {}})
+    assert results.known_lines(exam, tmp_path) is None
+    again = results.lines(exam, tmp_path)
+    np.testing.assert_array_equal(again["mpc"]["success"], found["mpc"]["success"])
+
+
+def test_a_bundle_says_how_it_was_made_and_verify_says_what_is_proved(tmp_path, capsys):
+    file = tmp_path / "b.tape"
+    outcome = protocol.evaluate("agents_that_peek:asks_neighbours", SMALL, subprocess=True)
+    outcome.write_bundle(file)
+    found = bundle.verify(file)
+    assert found.conditions == outcome.conditions
+    code, out, _ = tape(capsys, "verify", str(file))
+    assert code == 0
+    assert "256 rules, L = 8, H = 8; success ID" in out
+    assert "Outcomes: proved, every action was replayed." in out
+    assert "Blindness: declared, not proved." in out
+    assert "Made: in a process of its own, pools rows, seating 2, as the bundle says." in out
+    code, out, _ = tape(capsys, "verify", str(file), "--json")
+    assert json.loads(out)["conditions"]["rows"] == "pools rows"
+
+
+def test_the_score_of_an_agent_stands_beside_what_was_seen_of_it(capsys):
+    asked = ("--length", "8", "--horizon", "8", "--episodes", "2", "--rules", "0,30,90,110,204")
+    code, out, _ = tape(capsys, "evaluate", "agents_that_peek:reads_frames", *asked)
+    assert code == 0
+    assert "made in this process, not isolated, rows independent, seating 2" in out
 
 
 def test_rows_and_scores_carry_the_seating():

@@ -80,7 +80,7 @@ def describe(contest: Contest, track: protocol.Track, place: Path) -> str:
         f"L = {task.length}, H = {task.horizon}, {track.steps:,} steps of training, "
         f"{len(exam.rows('id'))} ID and {len(exam.rows('ood'))} OOD rules with {exam.episodes} "
         f"start tapes each. {findings.OVER_SEEDS} {findings.MARKS} {findings.BESIDE} "
-        f"{findings.EXACT}"
+        f"{findings.EXACT}{findings.about_seatings(contest)}"
     )
     if absent:
         made += f" Not finished: {', '.join(absent)}."

@@ -19,6 +19,7 @@ from tapebench import bundle, seeding, stats, store
 from tapebench.exam import SUBSETS, Exam, from_identity
 from tapebench.naming import one_of
 from tapebench.protocol import evaluate
+from tapebench.seating import Conditions
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Sat:
     exam: Exam
     success: np.ndarray
     """`[S, R, E]`: seeds, rules, episodes."""
+    remarks: tuple[str, ...] = ()
+    """What has to stand beside them, see `seating.Conditions.remarks`."""
 
 
 def sit_or_read(who: str, exam: Exam, **given: Any) -> Sat:
@@ -37,7 +40,8 @@ def sit_or_read(who: str, exam: Exam, **given: Any) -> Sat:
     if path.is_dir() or path.is_file():
         return read_sat(path)
     outcome = evaluate(who, exam, **given)
-    return Sat(who, exam, np.array([run.success for run in outcome.runs], float))
+    success = np.array([run.success for run in outcome.runs], float)
+    return Sat(who, exam, success, outcome.conditions.remarks)
 
 
 def read_sat(path: Path) -> Sat:
@@ -45,7 +49,8 @@ def read_sat(path: Path) -> Sat:
     if path.is_dir():
         return _read_runs(path)
     found = bundle.verify(path)
-    return Sat(found.about["policy"], found.exam, found.episodes.success[None].astype(float))
+    success = found.episodes.success[None].astype(float)
+    return Sat(found.about["policy"], found.exam, success, found.conditions.remarks)
 
 
 def _read_runs(path: Path) -> Sat:
@@ -72,7 +77,9 @@ def _read_runs(path: Path) -> Sat:
     shape = (len(specs), len(exam.rules), exam.num_columns)
     if means.size != np.prod(shape):
         raise ValueError(f"the runs in {path} hold {means.size} episodes instead of {shape}")
-    return Sat(specs[0]["id"].split("/")[1], exam, means.reshape(shape))
+    oldest = int(stored.columns("select min(seating) as seating from eval")["seating"][0])
+    remarks = Conditions("by us", seating=oldest).remarks
+    return Sat(specs[0]["id"].split("/")[1], exam, means.reshape(shape), remarks)
 
 
 def compare(a: Sat, b: Sat) -> dict[str, Any]:
@@ -86,6 +93,7 @@ def compare(a: Sat, b: Sat) -> dict[str, Any]:
     document: dict[str, Any] = {
         "a": a.name,
         "b": b.name,
+        "remarks": {"a": list(a.remarks), "b": list(b.remarks)},
         "split": a.exam.split,
         "exam": a.exam.name,
         "interval_over": "seeds" if over_seeds else "rules and tapes",
@@ -172,6 +180,7 @@ def unseen(sat: Sequence[Sat], name: str | None = None) -> dict[str, Any]:
         raise ValueError("no rules were held out by one split and trained on with another")
     return {
         "names": [name] if name else names,
+        "remarks": sorted({remark for one in sat for remark in one.remarks}),
         "exam": exams[0].name,
         "splits": {
             exam.split: {

@@ -137,6 +137,8 @@ class Run:
         path = self.path / f"{name}.parquet"
         if path.is_file():
             known = read_table(path)
+            if "seating" in table:  # rows that do not name theirs are of the first
+                known.setdefault("seating", np.ones(len(known["step"]), np.int8))
             keep = known["step"] < table["step"].min()
             table = {key: np.concatenate([known[key][keep], table[key]]) for key in table}
         write_table(path, table)
@@ -591,10 +593,18 @@ class Results:
             ]
             if files:
                 listed = ", ".join(map(_quoted, files))
-                connection.execute(
-                    f'create view "{name}" as '
-                    f"select * from read_parquet([{listed}], union_by_name = true)"
-                )
+                rows = f"from read_parquet([{listed}], union_by_name = true)"
+                chosen = "*"
+                if name != "train":
+                    described = connection.execute(f"describe select * {rows}").fetchall()
+                    is_named = "seating" in {column[0] for column in described}
+                    # Rows that do not name their seating are of the first.
+                    chosen = (
+                        "* replace (coalesce(seating, 1) as seating)"
+                        if is_named
+                        else "*, 1::tinyint as seating"
+                    )
+                connection.execute(f'create view "{name}" as select {chosen} {rows}')
         allowed = ", ".join(_quoted(place + os.sep) for place in sorted(places))
         connection.execute(f"set allowed_directories = [{allowed}]")
         connection.execute("set enable_external_access = false")

@@ -357,7 +357,11 @@ def print_comparison(document: dict[str, Any]) -> None:
     over_seeds = document["interval_over"] == "seeds"
     if over_seeds:
         columns += ["95%, rules drawn too", "P(A > B)", "p (Holm)"]
-    table = Table(*columns, title=f"A = {document['a']}, B = {document['b']}")
+    names = (
+        f"{side.upper()} = {', '.join([document[side], *document['remarks'][side]])}"
+        for side in ("a", "b")
+    )
+    table = Table(*columns, title="; ".join(names))
     for subset in ("id", "ood"):
         row = document[subset]
         if not row:
@@ -384,7 +388,7 @@ def print_unseen(document: dict[str, Any]) -> None:
             return ""
         return f"{interval['mean']:+.3f} {ends([interval['low'], interval['high']])}"
 
-    title = f"{', '.join(document['names'])}, {document['exam']} exam"
+    title = f"{', '.join([*document['names'], *document['remarks']])}, {document['exam']} exam"
     table = Table("split", "seeds", "ID", "OOD", "drop", "cost of being held out", title=title)
     for split, row in document["splits"].items():
         means = (f"{row[side]:.3f}" for side in ("id", "ood"))

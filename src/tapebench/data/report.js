@@ -36,7 +36,7 @@ function decode(text) {
 function storedActions(contest, who, row, tape) {
   const text = contest.episodes[who];
   if (!text) return null;
-  contest.decoded ??= {};
+  contest.decoded ??= Object.create(null);  // any name, even `constructor`
   const bytes = (contest.decoded[who] ??= decode(text));
   const from = (row * contest.tapes.length + tape) * contest.horizon;
   const cells = [...bytes.subarray(from, from + contest.horizon)];

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 
-from tapebench import rules, seeding, stats
+from tapebench import rules, seating, seeding, stats
 from tapebench.report import figures
 from tapebench.report.figures import SIDE_NAMES, Panel, Picture, RulePoint, Series
 from tapebench.report.results import RELATIONS, Contest, Entry, relation
@@ -76,7 +76,7 @@ def main_table(contest: Contest) -> Table:
     if len(sides) == 2:
         columns.append(Column("drop", signed=True))
     columns += [_ranked(contest, f"{side.upper()} return", digits=2) for side in sides]
-    columns += [Column("seeds"), Column("s per run", digits=0)]
+    columns += [Column("seeds"), Column("seating"), Column("s per run", digits=0)]
     rows = []
     for entry in ranked(contest):
         cells: list[Cell] = [entry.agent]
@@ -93,7 +93,7 @@ def main_table(contest: Contest) -> Table:
             _interval(contest, entry, f"return {side}", _of_side(contest, entry, "return", side))
             for side in sides
         ]
-        cells += [len(entry.seeds), entry.seconds]
+        cells += [len(entry.seeds), _versions(entry.seatings), entry.seconds]
         rows.append(Row(tuple(cells)))
 
     def fixed(name: str, kind: str, by_rule: Mapping[str, np.ndarray]) -> Row:
@@ -104,7 +104,8 @@ def main_table(contest: Contest) -> Table:
         for side in sides:
             known = by_rule.get("return")
             cells.append(None if known is None else _mean(known[contest.exam.rows(side)]))
-        return Row((*cells, None, None), kind)
+        sat = str(seating.VERSION) if kind == REFERENCE else None
+        return Row((*cells, None, sat, None), kind)
 
     rows += [fixed(name, REFERENCE, line) for name, line in contest.lines.items()]
     rows.append(fixed("exact ceiling", CEILING, {"success": contest.ceilings}))
@@ -114,9 +115,29 @@ def main_table(contest: Contest) -> Table:
         "Strict success",
         f"Success is the share of episodes that reach the goal exactly, on {counts} rules with "
         f"{contest.exam.num_columns} start tapes each; the drop is ID − OOD, paired by seed; "
-        f"return is undiscounted. {OVER_SEEDS} {MARKS} {BESIDE} {EXACT}",
+        f"return is undiscounted. {OVER_SEEDS} {MARKS} {BESIDE} {EXACT}{about_seatings(contest)}",
         tuple(columns),
         tuple(rows),
+    )
+
+
+def _versions(seatings: Sequence[int]) -> str:
+    return ", ".join(map(str, seatings))
+
+
+def about_seatings(contest: Contest, beside: bool = True) -> str:
+    """What to add to a table whose rows were not all sat alike; else nothing.
+
+    With `beside`, what needs no training is in the table too.
+    """
+    versions = {version for entry in contest.entries for version in entry.seatings}
+    if beside and contest.lines:
+        versions.add(seating.VERSION)
+    if len(versions) == 1:
+        return ""
+    return (
+        " Seating 1 played rows in the order of the rules, seating 2 plays them permuted: a policy "
+        "that draws nothing plays the same episodes under both, one that draws plays others."
     )
 
 
@@ -149,7 +170,7 @@ def continuous_table(contest: Contest) -> Table:
         "D is the share of cells that are wrong when an episode ends, and 0 exactly on success, so "
         "E[D] = (1 − success) · E[D | D > 0]: an agent can lower D by succeeding more often, or by "
         "failing closer to the goal. AUC is the mean distance over all H steps, with 0 after "
-        f"success; soft@ε counts D ≤ ε. {OVER_SEEDS} {MARKS} {BESIDE}",
+        f"success; soft@ε counts D ≤ ε. {OVER_SEEDS} {MARKS} {BESIDE}{about_seatings(contest)}",
         tuple(columns),
         tuple(rows),
     )
@@ -187,7 +208,7 @@ def normalised_table(contest: Contest) -> Table:
         "Of ceiling: mean success over mean exact ceiling. On solvable: success on the rules whose "
         "ceiling is not negligible. Macro: each type of rule weighs the same. "
         f"% of {PLANNER}: relative to random shooting with the true rule, which can be beaten. "
-        f"{OVER_SEEDS} {MARKS}",
+        f"{OVER_SEEDS} {MARKS}{about_seatings(contest)}",
         tuple(columns),
         tuple(rows),
     )
@@ -307,7 +328,8 @@ def pairwise_table(contest: Contest) -> Table:
         "Every two agents",
         "A − B is the difference in mean success with its 95% interval by Welch's test; P(A > B) "
         "the chance that a run of A beats one of B on a rule; p (Holm) is corrected for all tests "
-        "of this table together: compare it with 0.05 as it is.",
+        "of this table together: compare it with 0.05 as it is."
+        + about_seatings(contest, beside=False),
         (
             Column("A"),
             Column("B"),

@@ -268,12 +268,21 @@ def _episodes(contest: Contest, shown: int) -> dict[str, str]:
     """Encoded actions by who took them; a second bundle of the same name is numbered."""
     found: dict[str, str] = {}
     for bundle in contest.bundles:
-        name, number = bundle.about["policy"], 1
+        name, number = _player(bundle), 1
         while name in found:
             number += 1
-            name = f"{bundle.about['policy']} ({number})"
+            name = f"{_player(bundle)} ({number})"
         found[name] = _encode(bundle, shown)
     return found
+
+
+def _player(bundle: Bundle) -> str:
+    """Who played a bundle; of one that is not made of a run, also what it declares."""
+    policy = str(bundle.about["policy"])
+    if isinstance(bundle.about.get("run"), str):
+        return policy
+    sight = "saw the rule" if bundle.about["sees_rule"] else "declared blind"
+    return f"{policy} ({', '.join([sight, *bundle.conditions.remarks])})"
 
 
 def _encode(bundle: Bundle, shown: int) -> str:

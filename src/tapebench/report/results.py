@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import rules, score, store
+from tapebench import rules, score, seating, store
 from tapebench.bundle import Bundle, BundleError, verify
 from tapebench.exam import STANDARD, SUBSETS, Exam, from_identity
 
@@ -53,6 +53,8 @@ class Entry:
     specs: tuple[dict[str, Any], ...]
     provenance: tuple[dict[str, Any], ...]
     """Of each seed; empty where it is not stored."""
+    seatings: tuple[int, ...] = (seating.VERSION,)
+    """Every version of the seating that the evaluations which count were sat with."""
 
     @property
     def trained_on(self) -> frozenset[int]:
@@ -319,9 +321,12 @@ def known_lines(exam: Exam, root: Path) -> dict[str, score.Line] | None:
     if not file.is_file():
         return score.shipped_lines(exam)
     try:
+        kept = store.read_object(file)
+        if kept.get("seating") != seating.VERSION:
+            return score.shipped_lines(exam)
         known = {
             name: {metric: np.array(by_rule, float) for metric, by_rule in line.items()}
-            for name, line in store.read_object(file)["lines"].items()
+            for name, line in kept["lines"].items()
         }
         is_whole = all(
             values.shape == (len(exam.rules),)
@@ -357,7 +362,8 @@ def keep_lines(exam: Exam, found: Mapping[str, score.Line], root: Path) -> None:
         name: {metric: by_rule.tolist() for metric, by_rule in line.items()}
         for name, line in found.items()
     }
-    store.write_json(file, {"exam": exam.identity, "lines": plain})
+    document = {"exam": exam.identity, "seating": seating.VERSION, "lines": plain}
+    store.write_json(file, document)
 
 
 def read_curve(path: Path, summary: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -477,14 +483,16 @@ def _contest(
 
 
 def _rule_means(root: Path, runs: Sequence[_Run]) -> dict[str, np.ndarray]:
-    """Every metric by agent, seed and rule: means over the evaluations that count.
+    """Every metric by agent, seed and rule: means over the evaluations that count, and the versions
+    of the seating that these were sat with.
 
     Refuses runs that do not hold every rule of their exam once.
     """
     means = ", ".join(f'avg("{name}"::double) as "{name}"' for name in METRICS)
     table = store.Results(root, tuple(run.path for run in runs)).columns(
         f"with ranked as (select *, dense_rank() over (partition by agent, seed order by step desc)"
-        f" as back from curve) select agent, seed, rule, {means} from ranked "
+        f" as back from curve) select agent, seed, rule, {means}, min(seating) as first_seating, "
+        "max(seating) as last_seating from ranked "
         "join (select agent, seed, last from runs) using (agent, seed) where back <= last "
         "group by all order by agent, seed, rule"
     )
@@ -532,6 +540,12 @@ def _entry(agent: str, runs: list[_Run], exam: Exam, table: Mapping[str, np.ndar
         ),
         specs=tuple(run.spec for run in runs),
         provenance=tuple(run.provenance for run in runs),
+        seatings=tuple(
+            int(version)
+            for version in np.unique(
+                [table[name][at] for name in ("first_seating", "last_seating")]
+            )
+        ),
     )
 
 

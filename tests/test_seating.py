@@ -315,7 +315,7 @@ def test_runs_of_another_seating_are_labelled_and_nothing_is_compared_in_silence
         "any-one": "2",
     }
     for made in (table, findings.pairwise_table(contest)):
-        assert "Seating 1 played rows in the order" in made.about
+        assert "Seating 1 played rows in the order" in made.caption
     root = str(tmp_path)
     asked = "select agent, min(seating) as s from eval group by all order by agent"
     code, out, _ = tape(capsys, "query", asked, "--results", root, "--json")

@@ -2,6 +2,7 @@ import hashlib
 import json
 import random
 import time
+import tracemalloc
 from contextlib import suppress
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from tapebench import bundle, policy, protocol, rollout
 from tapebench import exam as exams
 from tapebench.bundle import BundleError
 from tapebench.exam import make_exam
+from test_cli import tape
 
 
 def forged_metadata(text):
@@ -111,7 +113,7 @@ def test_every_single_changed_action_is_noticed_and_its_episode_named(genuine):
         ("steps", lambda a: a + 7, "steps beyond 6"),
         ("steps", lambda a: a[:, :-1].copy(), "episodes are missing"),
         ("actions", lambda a: a[:-1].copy(), "episodes are missing"),
-        ("actions", lambda a: a.astype(np.uint16), "uint16"),
+        ("actions", lambda a: a.astype(np.uint16), "U16"),
         ("extra", lambda a: np.zeros(1, np.uint8), "'extra' is missing, or should not be there"),
     ],
 )
@@ -242,7 +244,7 @@ def test_what_is_no_bundle_is_refused(tmp_path):
         (tmp_path / name).write_bytes(data)
         with pytest.raises(BundleError):
             bundle.verify(tmp_path / name)
-    with pytest.raises(BundleError, match="No such file"):
+    with pytest.raises(BundleError, match="there is no"):
         bundle.verify(tmp_path / "missing")
     with pytest.raises(BundleError, match="not a file"):
         bundle.verify(tmp_path)
@@ -295,3 +297,63 @@ def test_a_forged_checksum_does_not_help_against_the_replay(genuine):
     genuine(bundle._arrays(forged, exam), description)
     with pytest.raises(BundleError, match="claims another outcome"):
         bundle.verify(genuine.path)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "x\x1b[2K\rverified: 5120 episodes of my-agent\x1b[8m",
+        "two\nlines",
+        "\ud800",
+        "x" * 101,
+        "\u202eright to left",
+        "",
+        " ",
+        7,
+        None,
+    ],
+)
+def test_a_name_that_could_forge_a_line_is_refused(genuine, policy):
+    _, description = genuine()
+    genuine(description=description | {"about": description["about"] | {"policy": policy}})
+    with pytest.raises(BundleError, match=r"whose result it is|printable letters"):
+        bundle.verify(genuine.path)
+    with pytest.raises(ValueError, match=r"whose result it is|printable letters"):
+        bundle.check_name(policy)
+
+
+def refused(path):
+    """The most memory held at a time until a bundle was refused, in bytes, and why it was."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(BundleError) as refusal:
+            bundle.verify(path)
+        return tracemalloc.get_traced_memory()[1], str(refusal.value)
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_small_file_cannot_take_much_memory(genuine, tmp_path):
+    """Sparse files that say they are huge: refused by their headers."""
+    _, description = genuine()
+    entry = {"dtype": "U8", "shape": [1 << 30], "data_offsets": [0, 1 << 30]}
+    vast = make_exam(length=8, horizon=4096, episodes=390)
+    described = {"format": 1, "exam": vast.identity, "exam_hash": vast.hash}
+    for more in (description, {**description, "exam": {}}, {**description, **described}):
+        header = {"__metadata__": forged_metadata(json.dumps(more)), "actions": entry}
+        head = json.dumps(header).encode()
+        path = tmp_path / "sparse.tape"
+        with path.open("wb") as file:
+            file.write(len(head).to_bytes(8, "little") + head)
+            file.truncate(8 + len(head) + (1 << 30))
+        peak, why = refused(path)
+        assert peak < 32 << 20
+    assert "at most 33,554,432 actions" in why
+
+
+def test_more_actions_than_a_bundle_holds_are_refused_before_the_exam_is_sat(capsys, tmp_path):
+    vast = ("--length", "8", "--horizon", "4096", "--episodes", "390")
+    code, _, err = tape(capsys, "evaluate", "random", *vast, "--bundle", str(tmp_path / "b"))
+    assert code == 2
+    assert "at most 33,554,432 actions" in err
+    assert not (tmp_path / "b").exists()

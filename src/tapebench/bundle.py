@@ -6,10 +6,11 @@ stands for and compares. That proves what came of the actions. It does not prove
 chose them without knowing the rule: anybody can write down the best actions, so that a bundle is
 blind is *declared*, and how it was made is what it says.
 
-Bundles come from others, so nothing in one is believed: sizes before reading, names, types and
-shapes before use, every value before it indexes anything. Each episode and the description also
-carry a checksum. These guard against accidents, and name the episode where an action was changed
-without any consequence; whoever forges a bundle can forge them too.
+Bundles come from others, so nothing in one is believed: the header and its exam before anything
+else is read, the exact size that these ask for, every value before it indexes anything. Each
+episode and the description also carry a checksum. These guard against accidents, and name the
+episode where an action was changed without any consequence; whoever forges a bundle can forge them
+too.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -31,10 +34,15 @@ from tapebench.rollout import Episodes, exam_start, prepare
 from tapebench.seating import Conditions, read_conditions
 
 FORMAT = 1
-MAX_BYTES = 1 << 30
 MAX_HEADER = 1 << 20
 MAX_HORIZON = 4096
 """Longest episodes a bundle may hold."""
+
+MAX_ACTIONS = 1 << 25
+"""Rules × episodes × steps that a bundle may hold; replaying takes some forty bytes for each."""
+
+MAX_NAME = 100
+"""Letters of a policy's name."""
 
 
 class BundleError(ValueError):
@@ -64,8 +72,8 @@ def write(
     """
     from safetensors.numpy import save
 
-    if exam.task.horizon > MAX_HORIZON:
-        raise ValueError(f"a bundle holds episodes of at most {MAX_HORIZON} steps: lower --horizon")
+    check_size(exam)
+    check_name(about.get("policy"))
     arrays = _arrays(episodes, exam)
     description = {
         "format": FORMAT,
@@ -83,30 +91,149 @@ def _digest(text: str) -> str:
 
 
 def verify(path: Path) -> Bundle:
-    """Replay a bundle; `BundleError` says which episode is wrong, or what else is."""
-    description, arrays = _read(path)
+    """Replay a bundle; `BundleError` says which episode is wrong, or what else is.
+
+    Nothing is read beyond the header before the exam that it names says how large the rest is.
+    """
     try:
-        exam = exams.from_identity(description.get("exam"))
-    except ValueError as error:
-        raise BundleError(f"wrong exam: {error}") from None
-    if description.get("exam_hash") != exam.hash:
-        raise BundleError("wrong exam: its hash does not fit its description")
-    about = description.get("about")
-    if not isinstance(about, dict) or not isinstance(about.get("policy"), str):
-        raise BundleError("it does not say whose result it is")
-    if not isinstance(about.get("sees_rule"), bool):
-        raise BundleError("it does not say whether the policy saw the rule")
-    try:
-        conditions = read_conditions(description.get("conditions"))
-    except ValueError as error:
-        raise BundleError(str(error)) from None
-    if exam.task.horizon > MAX_HORIZON:
-        raise BundleError(f"its episodes are longer than {MAX_HORIZON} steps")
-    _check_arrays(arrays, exam)
+        if not path.is_file():
+            raise BundleError(f"{path} is not a file" if path.exists() else f"there is no {path}")
+        with path.open("rb") as file:
+            head = _read_header(file, path)
+            description, entries = _parse_header(head, path)
+            exam = _read_exam(description)
+            about = _read_about(description)
+            try:
+                conditions = read_conditions(description.get("conditions"))
+            except ValueError as error:
+                raise BundleError(str(error)) from None
+            size = _check_entries(entries, exam)
+            if os.fstat(file.fileno()).st_size != 8 + len(head) + size:
+                raise BundleError("the arrays do not fill the file: it was cut off or added to")
+            data = file.read(size)
+    except OSError as error:
+        raise BundleError(f"cannot read {path}: {error.strerror}") from None
+    if len(data) != size:
+        raise BundleError(f"{path} was cut off")
+    arrays = {
+        name: np.frombuffer(
+            data, dtype, math.prod(shape), entries[name]["data_offsets"][0]
+        ).reshape(shape)
+        for name, (dtype, shape) in _layout(exam).items()
+    }
     _check_starts(arrays, exam)
     replayed = replay(arrays["actions"], exam, about["policy"])
     _compare(arrays, _arrays(replayed, exam), exam)
     return Bundle(replayed, exam, about, conditions)
+
+
+def check_size(exam: Exam) -> None:
+    """Refuse an exam whose episodes are more than a bundle may hold."""
+    if exam.task.horizon > MAX_HORIZON:
+        raise ValueError(
+            f"a bundle holds episodes of at most {MAX_HORIZON} steps, not {exam.task.horizon}: "
+            "choose a smaller --horizon or leave out --bundle"
+        )
+    actions = len(exam.rules) * exam.num_columns * exam.task.horizon
+    if actions > MAX_ACTIONS:
+        raise ValueError(
+            f"a bundle holds at most {MAX_ACTIONS:,} actions, not {actions:,}: "
+            "choose fewer --episodes or a shorter --horizon"
+        )
+
+
+def check_name(policy: Any) -> str:
+    """Refuse what cannot stand in one line of a terminal for whose result it is."""
+    if not isinstance(policy, str) or not policy.strip():
+        raise ValueError("it does not say whose result it is")
+    if len(policy) > MAX_NAME or not policy.isprintable():
+        raise ValueError(f"the policy's name must be at most {MAX_NAME} printable letters")
+    return policy
+
+
+def _read_header(file: IO[bytes], path: Path) -> bytes:
+    size = os.fstat(file.fileno()).st_size
+    length = int.from_bytes(file.read(8), "little")
+    if size < 8 or not 2 <= length <= min(MAX_HEADER, size - 8):
+        raise BundleError(f"{path} is not a bundle, or was cut off")
+    return file.read(length)
+
+
+def _parse_header(head: bytes, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The description, and where each array says that it is."""
+    try:
+        header = json.loads(head)
+        if not isinstance(header, dict):
+            raise BundleError("its header is not that of a bundle")
+        metadata = header.pop("__metadata__")
+        description = json.loads(metadata["tape_bundle"])
+        is_whole = metadata["digest"] == _digest(metadata["tape_bundle"])
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        if isinstance(error, BundleError):
+            raise
+        raise BundleError(f"{path} is no bundle: it has no description") from None
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
+        raise BundleError(f"{path} is no bundle of format {FORMAT}")
+    if not is_whole:
+        raise BundleError(f"{path} is damaged: its description was changed")
+    return description, header
+
+
+def _read_exam(description: dict[str, Any]) -> Exam:
+    try:
+        exam = exams.from_identity(description.get("exam"))
+        check_size(exam)
+    except ValueError as error:
+        raise BundleError(f"wrong exam: {error}") from None
+    if description.get("exam_hash") != exam.hash:
+        raise BundleError("wrong exam: its hash does not fit its description")
+    return exam
+
+
+def _read_about(description: dict[str, Any]) -> dict[str, Any]:
+    about = description.get("about")
+    if not isinstance(about, dict):
+        raise BundleError("it does not say whose result it is")
+    try:
+        check_name(about.get("policy"))
+    except ValueError as error:
+        raise BundleError(str(error)) from None
+    if not isinstance(about.get("sees_rule"), bool):
+        raise BundleError("it does not say whether the policy saw the rule")
+    return about
+
+
+def _check_entries(entries: dict[str, Any], exam: Exam) -> int:
+    """Refuse arrays other than those of the exam, one after the other; their size in bytes."""
+    layout = _layout(exam)
+    if set(entries) != set(layout):
+        odd = sorted(set(entries) ^ set(layout))[0]
+        raise BundleError(f"the array {odd[:40]!r} is missing, or should not be there")
+    spans = []
+    for name, (dtype, shape) in layout.items():
+        entry = entries[name]
+        try:
+            kind, axes, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
+        except (TypeError, KeyError, ValueError):
+            raise BundleError(f"the array {name!r} is not described") from None
+        if kind != _KINDS[dtype.itemsize] or axes != list(shape):
+            raise BundleError(
+                f"{name} is {str(kind)[:10]} {str(axes)[:60]}, not {dtype} {shape}: "
+                "episodes are missing, or there are too many"
+            )
+        if type(begin) is not int or type(end) is not int:
+            raise BundleError(f"the array {name!r} is not described")
+        if end - begin != dtype.itemsize * math.prod(shape):
+            raise BundleError(f"the array {name!r} is not where its header says, or cut off")
+        spans.append((begin, end))
+    spans.sort()
+    if spans[0][0] != 0 or any(a[1] != b[0] for a, b in pairwise(spans)):
+        raise BundleError("the arrays do not fill the file: it was cut off or added to")
+    return spans[-1][1]
+
+
+_KINDS = {1: "U8", 2: "U16", 4: "U32"}
+"""What the format calls unsigned integers of so many bytes."""
 
 
 def _layout(exam: Exam) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
@@ -144,84 +271,7 @@ def _arrays(episodes: Episodes, exam: Exam) -> dict[str, np.ndarray]:
 def _checksum(cells: np.ndarray, rules: np.ndarray, tapes: np.ndarray) -> np.ndarray:
     """uint32 `[R, E]` of rule, start tape and actions `[R, E, H]` (-1 after the end)."""
     words = [rules.astype(np.uint32)[:, None], *tapes.T[:, None]]
-    return seeding.hash32(*words, *np.moveaxis(cells.astype(np.int64) + 1, -1, 0).astype(np.uint32))
-
-
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Description and arrays; refuses what is no bundle before it takes any memory."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    try:
-        size = path.stat().st_size
-        if not path.is_file():
-            raise BundleError(f"{path} is not a file")
-        if size > MAX_BYTES:
-            raise BundleError(f"{path} is larger than a bundle may be ({MAX_BYTES} bytes)")
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if size < 8 or not 2 <= length <= min(MAX_HEADER, size - 8):
-                raise BundleError(f"{path} is not a bundle, or was cut off")
-            head = file.read(length)
-            _check_header(head, size - 8 - length)
-            data = length.to_bytes(8, "little") + head + file.read()
-    except OSError as error:
-        raise BundleError(f"cannot read {path}: {error.strerror}") from None
-    try:
-        arrays = dict(load(data))
-        metadata = json.loads(head)["__metadata__"]
-        description = json.loads(metadata["tape_bundle"])
-        is_whole = metadata["digest"] == _digest(metadata["tape_bundle"])
-    except SafetensorError as error:
-        raise BundleError(f"{path} is damaged: {error}") from None
-    except (ValueError, TypeError, KeyError, RecursionError):
-        raise BundleError(f"{path} is no bundle: it has no description") from None
-    if not isinstance(description, dict) or description.get("format") != FORMAT:
-        raise BundleError(f"{path} is no bundle of format {FORMAT}")
-    if not is_whole:
-        raise BundleError(f"{path} is damaged: its description was changed")
-    return description, arrays
-
-
-def _check_header(head: bytes, rest: int) -> None:
-    """Refuse a header whose arrays are not exactly what follows it."""
-    try:
-        header = json.loads(head)
-        entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
-        sizes = {"U8": 1, "U16": 2, "U32": 4}
-        for name, entry in entries.items():
-            begin, end = entry["data_offsets"]
-            shape = entry["shape"]
-            if any(type(axis) is not int or axis < 0 for axis in shape) or len(shape) > 3:
-                raise BundleError(f"the array {name[:40]!r} has an absurd shape")
-            if not 0 <= begin <= end <= rest or end - begin != sizes[entry["dtype"]] * math.prod(
-                shape
-            ):
-                raise BundleError(
-                    f"the array {name[:40]!r} is not where its header says, or cut off"
-                )
-        if (
-            sum(entry["data_offsets"][1] - entry["data_offsets"][0] for entry in entries.values())
-            != rest
-        ):
-            raise BundleError("the arrays do not fill the file: it was cut off or added to")
-    except BundleError:
-        raise
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise BundleError("its header is not that of a bundle") from None
-
-
-def _check_arrays(arrays: dict[str, np.ndarray], exam: Exam) -> None:
-    layout = _layout(exam)
-    if set(arrays) != set(layout):
-        odd = sorted(set(arrays) ^ set(layout))[0]
-        raise BundleError(f"the array {odd[:40]!r} is missing, or should not be there")
-    for name, (dtype, shape) in layout.items():
-        if arrays[name].dtype != dtype or arrays[name].shape != shape:
-            raise BundleError(
-                f"{name} is {arrays[name].dtype} {arrays[name].shape}, not {dtype} {shape}: "
-                "episodes are missing, or there are too many"
-            )
+    return seeding.hash32(*words, *(np.moveaxis(cells, -1, 0) + np.int16(1)).astype(np.uint32))
 
 
 def _check_starts(arrays: dict[str, np.ndarray], exam: Exam) -> None:
@@ -240,9 +290,12 @@ def _check_starts(arrays: dict[str, np.ndarray], exam: Exam) -> None:
 def replay(actions: np.ndarray, exam: Exam, name: str) -> Episodes:
     """Play actions `[R, E, H]` in the vector environment; those after an episode's end are not
     looked at."""
-    cells = actions.reshape(-1, exam.task.horizon).astype(np.int64)
+    cells = actions.reshape(-1, exam.task.horizon)
     again = policy.Policy(
-        name, lambda rule, num: 0, lambda t, obs, stream: (t + 1, cells[:, t]), backend="numpy"
+        name,
+        lambda rule, num: 0,
+        lambda t, obs, stream: (t + 1, cells[:, t].astype(np.int64)),
+        backend="numpy",
     )
     sitting = prepare(again, exam.task, None, exam.num_columns, salt=exam.salt)
     rows = np.arange(sitting.num)

@@ -97,11 +97,8 @@ class Evaluate:
         if self.bundle is not None and self.seeds > 1:
             raise ValueError("a bundle holds one run: leave out --seeds or --bundle")
         exam = self.asked.make()
-        if self.bundle is not None and exam.task.horizon > bundle.MAX_HORIZON:
-            raise ValueError(
-                f"a bundle holds episodes of at most {bundle.MAX_HORIZON} steps, not "
-                f"{exam.task.horizon}: choose a smaller --horizon or leave out --bundle"
-            )
+        if self.bundle is not None:
+            bundle.check_size(exam)
         name_damage_in(self.policy)
         try:
             with progress() as show:

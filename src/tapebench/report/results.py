@@ -554,7 +554,8 @@ def _gaps(contest: Contest) -> list[str]:
         )
     if not contest.lines:
         found.append(
-            f"{where}: the reference lines of this exam were not measured; tape bench does"
+            f"{where}: the reference lines of this exam were not measured; tape bench does so for "
+            "its tracks, and tape evaluate random prints them for any exam"
         )
     unknown = int(np.isnan(contest.ceilings).sum())
     if unknown:

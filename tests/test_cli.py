@@ -311,15 +311,15 @@ def test_query_and_power_ask_stored_runs(capsys, tmp_path):
         ),
         (
             ("train", "dqn", "--evaluate-every", "500", "--steps", "20000"),
-            "dqn trains 1,000 steps at a time: --evaluate-every 4000 does",
+            "1,000 steps at a time, which do not divide 500: --evaluate-every 4000 works",
         ),
         (
             ("train", "dqn", "--evaluate-every", "3000", "--steps", "20000"),
-            "it does not divide 20,000 steps: --evaluate-every 4000 does",
+            "20,000 steps are no multiple of 3,000: --evaluate-every 4000 works",
         ),
         (
             ("train", "dqn", "--evaluate-every", "100000"),
-            "the last 3 evaluations count, and there would be 2: --evaluate-every 40000 does",
+            "the last 3 evaluations count, and there would be 2: --evaluate-every 40000 works",
         ),
         (("train", "dqn", "--steps", "0"), "--steps must be at least 1"),
         (("train", "no/such/run"), "there is no run no/such/run: name an agent"),

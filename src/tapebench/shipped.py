@@ -66,7 +66,8 @@ def pack(paths: Sequence[Path], command: str, place: Path, policies: int = 0) ->
     with store.aside(table) as file, duckdb.connect() as connection:
         connection.execute(
             "copy (select * exclude back from (select *, dense_rank() over "
-            "(partition by seed order by step desc) as back from read_parquet($files)) "
+            "(partition by seed order by step desc) as back "
+            "from read_parquet($files, hive_partitioning = false)) "
             f"where back <= {last} order by seed, step, rule) "
             f"to $to (format parquet, compression zstd, compression_level {LEVEL})",
             {"files": files, "to": str(file)},
@@ -211,7 +212,8 @@ def _lay_out(
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(json.dumps(content))
     connection.execute(
-        "copy (select * from read_parquet($from) where seed = $seed) to $to (format parquet)",
+        "copy (select * from read_parquet($from, hive_partitioning = false) where seed = $seed) "
+        "to $to (format parquet)",
         {"from": str(table), "seed": run_id.seed, "to": str(path / "curve.parquet")},
     )
     store.mark(path)

@@ -30,13 +30,14 @@ import shlex
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import numpy as np
@@ -51,6 +52,8 @@ MAX_JSON = 16 << 20
 SMALL_JSON = 1 << 20
 """Bytes up to which a JSON file's content is compared with the marker whenever a run is read."""
 MAX_CHECKPOINT = 4 << 30
+
+T = TypeVar("T")
 
 Table = Mapping[str, np.ndarray]
 """Columns of equal length by name."""
@@ -422,9 +425,7 @@ def read_table(path: Path) -> dict[str, np.ndarray]:
         raise DamageError(f"there is no table {path}")
     try:
         with duckdb.connect() as connection:
-            columns = connection.execute(
-                "select * from read_parquet($from)", {"from": str(path)}
-            ).fetchnumpy()
+            columns = connection.execute(f"select * from {_parquet([path])}").fetchnumpy()
     except duckdb.Error as error:
         raise DamageError(f"cannot read {path}: {_one_line(error)}") from None
     return {name: _plain(column) for name, column in columns.items()}
@@ -575,19 +576,18 @@ class Results:
     def query(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Column names and rows of a read-only query.
 
-        There are the tables `runs` (one row per run), `eval`, `curve` and `train`. Nothing can be
-        written, and no file outside the results directory can be read.
+        There are the tables `runs` (one row per run), `eval`, `curve` and `train`. They are loaded
+        first; then the connection is cut off from all files, so that nothing can be written or
+        read, whatever the statement says. Ctrl-C ends any query.
         """
         if not self.paths:
             raise ValueError(f"there are no finished runs in {self.root} to ask about")
         try:
             statements = duckdb.extract_statements(sql)
-            if len(statements) != 1 or statements[0].type not in _READING:
+            if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
                 raise ValueError("give one select statement: results are read-only")
-            with self._connect() as connection:
-                cursor = connection.execute(statements[0])
-                names = [column[0] for column in cursor.description or ()]
-                return names, cursor.fetchall()
+            with duckdb.connect() as connection:
+                return _interruptible(connection, lambda: self._ask(connection, statements[0]))
         except duckdb.CatalogException as error:
             unknown = re.search(r"Table with name (\S+) does not exist", str(error))
             said = self._no_table(unknown[1]) if unknown else _one_line(error)
@@ -615,40 +615,67 @@ class Results:
         names, rows = self.query(sql)
         return {name: np.array([row[index] for row in rows]) for index, name in enumerate(names)}
 
-    def _connect(self) -> duckdb.DuckDBPyConnection:
-        connection = duckdb.connect()
-        # A run may be reached by a link: then its own directory may be read, too.
-        places = {str(self.root.resolve()), *(os.path.realpath(path) for path in self.paths)}
-        names = sorted({name for run in self.runs for name in run})
-        if names:
+    def _ask(
+        self, connection: duckdb.DuckDBPyConnection, statement: Any
+    ) -> tuple[list[str], list[tuple[Any, ...]]]:
+        connection.execute("set temp_directory = ''")
+        asked = statement.query.lower()
+        for name in ("runs", *TABLES):
+            if name in asked:
+                self._load_table(connection, name)
+        connection.execute("set enable_external_access = false")
+        connection.execute("set lock_configuration = true")
+        cursor = connection.execute(statement)
+        return [column[0] for column in cursor.description or ()], cursor.fetchall()
+
+    def _load_table(self, connection: duckdb.DuckDBPyConnection, name: str) -> None:
+        if name == "runs":
+            names = sorted({name for run in self.runs for name in run})
             columns = {name: _column([run.get(name) for run in self.runs]) for name in names}
             connection.register("given_runs", columns)
             connection.execute("create table runs as select * from given_runs")
             connection.unregister("given_runs")
-        for name in TABLES:
-            files = self._files(name)
-            if files:
-                listed = ", ".join(map(_quoted, files))
-                rows = f"from read_parquet([{listed}], union_by_name = true)"
-                chosen = "*"
-                if name != "train":
-                    described = connection.execute(f"describe select * {rows}").fetchall()
-                    is_named = "seating" in {column[0] for column in described}
-                    # Rows that do not name their seating are of the first.
-                    chosen = (
-                        "* replace (coalesce(seating, 1) as seating)"
-                        if is_named
-                        else "*, 1::tinyint as seating"
-                    )
-                connection.execute(f'create view "{name}" as select {chosen} {rows}')
-        allowed = ", ".join(_quoted(place + os.sep) for place in sorted(places))
-        connection.execute(f"set allowed_directories = [{allowed}]")
-        connection.execute("set enable_external_access = false")
-        connection.execute("set lock_configuration = true")
-        return connection
+            return
+        files = self._files(name)
+        if not files:
+            return
+        rows = f"from {_parquet(files)}"
+        chosen = "*"
+        if name != "train":
+            described = connection.execute(f"describe select * {rows}").fetchall()
+            is_named = "seating" in {column[0] for column in described}
+            # Rows that do not name their seating are of the first.
+            chosen = (
+                "* replace (coalesce(seating, 1) as seating)"
+                if is_named
+                else "*, 1::tinyint as seating"
+            )
+        connection.execute(f'create table "{name}" as select {chosen} {rows}')
 
 
-_READING = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
+def _parquet(files: Sequence[str | Path]) -> str:
+    """Parquet files as what SQL selects from.
+
+    A directory called `seed=3` somewhere above them is a name like any other.
+    """
+    listed = ", ".join(_quoted(str(file)) for file in files)
+    return f"read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
+
+
+def _interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], T]) -> T:
+    """Do work with a connection in such a way that Ctrl-C ends it at once.
+
+    The work is done in a thread: in this one a signal would wait until it was over.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(work)
+        try:
+            while not wait([future], timeout=0.2).done:
+                pass
+            return future.result()
+        except KeyboardInterrupt:
+            connection.interrupt()
+            raise
 
 
 def load(root: str | Path, *, thorough: bool = False) -> Results:

@@ -304,8 +304,25 @@ def test_query_and_power_ask_stored_runs(capsys, tmp_path):
         (("train", "dqn", "--seeds", "a,b"), "give a number like 5"),
         (("train", "dqn", "--track", "ful"), "did you mean 'full'?"),
         (("train", "dqn", "--rules", "300"), "a rule is an integer from 0 to 255"),
-        (("train", "dqn", "--steps", "1234"), "steps must be a multiple of evaluate_every"),
-        (("train", "dqn", "--evaluate-every", "500", "--steps", "2000"), "dqn's chunk, 1000"),
+        (
+            ("train", "dqn", "--steps", "1234"),
+            "dqn trains 1,000 steps at a time, which do not divide 1,234: "
+            "--steps 2000 --evaluate-every 1000 works",
+        ),
+        (
+            ("train", "dqn", "--evaluate-every", "500", "--steps", "20000"),
+            "1,000 steps at a time, which do not divide 500: --evaluate-every 4000 works",
+        ),
+        (
+            ("train", "dqn", "--evaluate-every", "3000", "--steps", "20000"),
+            "20,000 steps are no multiple of 3,000: --evaluate-every 4000 works",
+        ),
+        (
+            ("train", "dqn", "--evaluate-every", "100000"),
+            "the last 3 evaluations count, and there would be 2: --evaluate-every 40000 works",
+        ),
+        (("train", "dqn", "--steps", "0"), "--steps must be at least 1"),
+        (("train", "no/such/run"), "there is no run no/such/run: name an agent"),
         (("train", "dqn", "--experiment", "a/b"), "cannot name a directory"),
         (("train", "dqn", "--results", "/proc/x"), "/proc/x"),
         (("evaluate", "."), "there are no finished runs"),
@@ -324,7 +341,8 @@ def test_bad_requests_about_exams_end_in_one_line(capsys, tmp_path, monkeypatch,
 def test_train_lists_the_options_of_an_agent(capsys):
     code, out, _ = tape(capsys, "train", "pearl", "--options")
     assert code == 0
-    assert "--latent-size" in out
+    assert "latent_size=" in out
+    assert "--latent-size" not in out
 
 
 def test_train_makes_runs_and_says_what_they_reached(capsys, tmp_path):

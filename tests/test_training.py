@@ -211,10 +211,8 @@ def test_runs_of_several_agents_are_not_taken_for_seeds_of_one(tmp_path, uninter
         shutil.copytree(uninterrupted, tmp_path / "main" / name / "fps30" / "s03")
     spec = tmp_path / "main/other/fps30/s03/spec.json"
     text = spec.read_text().replace('"experiment": "main"', '"experiment": "next"')
-    marker = store.read_json(spec.with_name(store.MARKER))
-    marker["files"]["spec.json"]["size"] = len(text)
     spec.write_text(text)
-    store.write_json(spec.with_name(store.MARKER), marker)
+    store.mark(spec.parent)
     with pytest.raises(ValueError, match="holds several agents"):
         protocol.evaluate(tmp_path, SPEC.exam)
 

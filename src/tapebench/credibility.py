@@ -113,7 +113,7 @@ def load_model(path: Path) -> Model:
         raise ValueError(f"{spec.agent} has no model of the world: use {' or '.join(MODELS)}")
     found = store.load_checkpoint(path)
     if found is None:
-        raise ValueError(f"{path} holds no checkpoint yet: train it further")
+        raise ValueError(store.no_checkpoint(path))
     key = seeding.key(spec.seed, "train", spec.agent)
     agent = spec.make_agent()
     state: Any = api.from_learnt(jax.eval_shape(agent.init, key), found[1])

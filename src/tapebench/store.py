@@ -45,6 +45,8 @@ import tapebench
 
 SCHEMA = 1
 MARKER = "done.json"
+TABLES = ("eval", "curve", "train")
+"""What runs hold as Parquet, each in a file of that name."""
 MAX_JSON = 16 << 20
 SMALL_JSON = 1 << 20
 """Bytes up to which a JSON file's content is compared with the marker whenever a run is read."""
@@ -222,7 +224,7 @@ def open_run(
         if known is not None and (changed := differences(path, run_id, spec)):
             raise ValueError(
                 f"{run_id} was begun with another {', '.join(changed)}: "
-                "choose another experiment name, or start it anew"
+                "choose another --experiment, or replace it with --anew"
             )
         if known is None and os.path.lexists(path / "spec.json") and not has_marker(path):
             wanted = replace(wanted, note=f"{path / 'spec.json'} is damaged")
@@ -278,6 +280,22 @@ def pack(path: Path) -> dict[str, bytes]:
 def has_checkpoint(path: Path) -> bool:
     """Whether a run keeps a training state; published runs do of their first seeds alone."""
     return any((path / "checkpoints").glob("[0-9]*.json"))
+
+
+def no_checkpoint(path: Path) -> str:
+    """That a run keeps no checkpoint, and what to do: name another seed, or train."""
+    others = [other for other in sorted(path.parent.glob("s*")) if has_checkpoint(other)]
+    if is_finished(path) and others:
+        return (
+            f"{path} keeps no checkpoint, as of published runs only the first seeds do: "
+            f"name one that does, like {others[0]}"
+        )
+    if is_finished(path):
+        return (
+            f"{path} keeps no checkpoint, nor does another seed, as of many runs that come with "
+            "the package: train the agent yourself with tape train"
+        )
+    return f"{path} holds no checkpoint yet: tape train {shlex.quote(str(path))} goes on with it"
 
 
 def load_checkpoint(
@@ -570,8 +588,27 @@ class Results:
                 cursor = connection.execute(statements[0])
                 names = [column[0] for column in cursor.description or ()]
                 return names, cursor.fetchall()
+        except duckdb.CatalogException as error:
+            unknown = re.search(r"Table with name (\S+) does not exist", str(error))
+            said = self._no_table(unknown[1]) if unknown else _one_line(error)
+            raise ValueError(said) from None
         except duckdb.Error as error:
             raise ValueError(_one_line(error)) from None
+
+    def _no_table(self, name: str) -> str:
+        """Which tables there are, and why this one is not."""
+        held = [table for table in TABLES if self._files(table)]
+        said = f"there is no table {name}: there are {', '.join(['runs', *held])}"
+        if name in TABLES:
+            said += (
+                f"; none of these runs holds a {name}.parquet, as those that come with the package "
+                "do not: runs made by tape bench or tape train do"
+            )
+        return said
+
+    def _files(self, table: str) -> list[str]:
+        files = (path / f"{table}.parquet" for path in self.paths)
+        return [str(file) for file in files if file.is_file()]
 
     def columns(self, sql: str) -> dict[str, np.ndarray]:
         """`query`, column by column."""
@@ -587,10 +624,9 @@ class Results:
             columns = {name: _column([run.get(name) for run in self.runs]) for name in names}
             connection.register("given_runs", columns)
             connection.execute("create table runs as select * from given_runs")
-        for name in ("eval", "curve", "train"):
-            files = [
-                str(file) for path in self.paths if (file := path / f"{name}.parquet").is_file()
-            ]
+            connection.unregister("given_runs")
+        for name in TABLES:
+            files = self._files(name)
             if files:
                 listed = ", ".join(map(_quoted, files))
                 rows = f"from read_parquet([{listed}], union_by_name = true)"

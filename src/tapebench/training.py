@@ -420,7 +420,7 @@ def load_run(path: Path, task: Task) -> Stored:
         raise ValueError(f"{spec.id} was trained without seeing a goal: leave out --observe-goal")
     found = store.load_checkpoint(path)
     if found is None:
-        raise ValueError(f"{path} holds no checkpoint yet: train it further")
+        raise ValueError(store.no_checkpoint(path))
     agent = spec.make_agent()
     key = seeding.key(spec.seed, "train", spec.agent)
     step, arrays = found

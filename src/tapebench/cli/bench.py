@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -138,7 +137,6 @@ class Bench:
             failures=summary.failures,
             facts=summary.facts,
             baselines={planned.exam.hash: baselines},
-            command=f"tape report {shlex.quote(str(self.out))}",
         )
         name_damage(page.findings.damaged)
         return report.write(page, self.out / "report")

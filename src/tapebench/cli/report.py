@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,8 +60,7 @@ class Report:
                 notes = bench.replay(root, tracks=tracks, progress=show)
             for note in notes:
                 print(f"tape: {note}", file=sys.stderr)
-        where = "--published" if self.published else shlex.quote(str(self.results))
-        page = report.make(root, tracks=tracks, command=f"tape report {where}")
+        page = report.make(root, tracks=tracks, published=self.published)
         if not page.sections:
             raise ValueError(
                 f"there are no finished runs in {root} to report on: tape bench makes some"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from tapebench.cli.console import parse_rules
+from tapebench.cli.console import name_damage, parse_rules
 from tapebench.cli.train import make_runs
 from tapebench.naming import one_of
 
@@ -205,9 +205,14 @@ class Reproduce:
 
     def exhibit(self, experiment: Experiment, results: Results) -> None:
         """Print the tables, and write all there is to see."""
-        from tapebench import store, training
+        from tapebench import store, sweep, training
         from tapebench.report.page import render_exhibit
 
+        damaged = sweep.damaged(results.specs, results.root)
+        name_damage(
+            store.Damage(results.root / run, reason, store.remedy(results.root / run))
+            for run, reason in damaged.items()
+        )
         if results.settings and not results.finished:
             raise ValueError(f"no run of {experiment.name} is done: leave out --show to make them")
         training.use_compilation_cache()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +84,12 @@ class SplitsMake:
         if self.generator is None:
             if self.seed is not None or self.held_out is not None:
                 raise ValueError("--seed and --held-out need --generator: a shipped split is fixed")
+            if self.name not in splits.names():
+                raise ValueError(
+                    f"unknown split {self.name!r}: shipped are {', '.join(splits.names())}, and a "
+                    f"new one needs --generator: tape splits make {shlex.quote(self.name)} "
+                    "--generator matched"
+                )
             split = splits.make(self.name)
         elif self.name in splits.names():
             raise ValueError(f"{self.name} is a shipped split: choose another name")

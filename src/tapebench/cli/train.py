@@ -182,16 +182,13 @@ class Train:
             return every, last
         if not fits(steps, given, chunk, last):
             reason = (
-                f"{self.agent} trains {chunk:,} steps at a time"
+                f"{self.agent} trains {chunk:,} steps at a time, which do not divide {given:,}"
                 if given % chunk
-                else f"it does not divide {steps:,} steps"
+                else f"{steps:,} steps are no multiple of {given:,}"
                 if steps % given
                 else f"the last {last} evaluations count, and there would be {steps // given}"
             )
-            raise ValueError(
-                f"--evaluate-every {given} does not work, as {reason}: "
-                f"--evaluate-every {every} does"
-            )
+            raise ValueError(f"{reason}: --evaluate-every {every} works")
         return given, last
 
     def _list_options(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -157,13 +158,14 @@ def read(
     settings: bool = True,
     tracks: Sequence[str] = (),
     baselines: Mapping[str, Mapping[str, score.Line]] | None = None,
-    command: str = "tape report",
+    published: bool = False,
 ) -> Findings:
     """Read every finished run and every bundle under a directory. Nothing is computed anew.
 
     Without `settings`, runs that are settings of experiments are passed over and only counted,
     unless there are no others; so are, where `tracks` are named, runs of others. `baselines` are
-    those of exams, by hash, that are not stored. `command` is what the advice begins with.
+    those of exams, by hash, that are not stored. Whether the directory is that of the `published`
+    results decides how the advice calls it.
     """
     stored = store.load(root)
     missing = [str(damage) for damage in stored.damaged]
@@ -175,19 +177,17 @@ def read(
     exams_of_others: set[str] = set()
     for path in stored.paths:
         spec = store.read_object(path / "spec.json")
+        is_passed_over = not settings and is_setting(spec)
         is_other = bool(tracks) and track_of(spec) not in tracks
-        if is_other or (not settings and is_setting(spec)):
+        if is_passed_over or is_other:
             exams_of_others.add(_canonical(spec.get("exam")))
-            if is_other:
-                of_others[track_of(spec)] += 1
-            else:
-                passed_over += 1
+            passed_over += is_passed_over
+            of_others[track_of(spec)] += not is_passed_over
             continue
         try:
             run = _read_run(path, spec, exams)
         except ValueError as error:
-            where = root / path.relative_to(root.resolve())
-            missing.append(f"{where} is left out: {error}")
+            missing.append(f"{_as_named(root, path)} is left out: {error}")
             continue
         if run.id in runs:
             raise ValueError(
@@ -195,16 +195,18 @@ def read(
             )
         runs[run.id] = run
     if passed_over and not runs:
-        return read(root, tracks=tracks, baselines=baselines, command=command)
-    for track, count in of_others.items():
+        return read(root, tracks=tracks, baselines=baselines, published=published)
+    where = "--published" if published else shlex.quote(str(root))
+    command = f"tape report {where}"
+    for track, count in (+of_others).items():
         which, flag = (
             (f"of the track {track}", f" --tracks {track}") if track else ("of no track", "")
         )
         missing.append(f"runs {which} ({count}): {command}{flag} shows them")
     if passed_over:
         missing.append(
-            f"runs that are settings of experiments ({passed_over}): tape reproduce lists these, "
-            "and shows each by its name"
+            f"runs that are settings of experiments ({passed_over}): tape reproduce "
+            f"{where if published else f'--results {where}'} lists these, and shows one by its name"
         )
     bundles, refused = read_bundles(root)
     missing += refused
@@ -222,9 +224,8 @@ def read(
     contests.sort(key=lambda c: (-sum(len(e.seeds) for e in c.entries), -len(c.exam.rules), c.slug))
     for contest in contests:
         missing += _gaps(contest)
-    missing += _unwatched(
-        contests, runs, f"{command}{' --tracks ' if tracks else ''}{' '.join(tracks)}"
-    )
+    chosen = f" --tracks {' '.join(tracks)}" if tracks else ""
+    missing += _unwatched(contests, runs, command + chosen)
     used = {id(bundle) for contest in contests for bundle in contest.bundles}
     missing += [
         f"the bundle of {bundle.about['policy']} is of an exam that no run sat: left out"
@@ -234,7 +235,13 @@ def read(
     return Findings(root, tuple(contests), tuple(missing), stored.damaged)
 
 
+def _as_named(root: Path, path: Path) -> Path:
+    """A run's directory by the name that its reader gave to the results."""
+    return root / path.relative_to(root.resolve())
+
+
 def _canonical(identity: Any) -> str:
+    """An exam's identity as a text, also one that is malformed."""
     return json.dumps(identity, sort_keys=True)
 
 
@@ -457,8 +464,8 @@ def _contest(
                 _rule_means(root, [run])
                 readable.append(run)
             except ValueError as error:
-                where = root / run.path.relative_to(root.resolve())
-                missing.append(f"{where} is left out: {error}; {store.remedy(run.path)}")
+                named = _as_named(root, run.path)
+                missing.append(f"{named} is left out: {error}; {store.remedy(named)}")
         if not readable:
             return None
         runs, table = readable, _rule_means(root, readable)
@@ -568,7 +575,8 @@ def _gaps(contest: Contest) -> list[str]:
         )
     if not contest.lines:
         found.append(
-            f"{where}: the reference lines of this exam were not measured; tape bench does"
+            f"{where}: the reference lines of this exam were not measured; tape bench does so for "
+            "its tracks, and tape evaluate random prints them for any exam"
         )
     unknown = int(np.isnan(contest.ceilings).sum())
     if unknown:

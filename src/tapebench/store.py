@@ -24,6 +24,7 @@ import json
 import os
 import platform
 import re
+import secrets
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -359,8 +360,8 @@ def _plain(column: Any) -> np.ndarray:
 
 @contextmanager
 def aside(path: Path) -> Iterator[Path]:
-    """A file beside `path`, of this process alone, that takes its place if all goes well."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    """A file beside `path`, of this writer alone, that takes its place if all goes well."""
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         try:
             yield partial

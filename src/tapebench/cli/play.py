@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 class Play:
     """Play the tape yourself in the browser, under a law that you know or have to find out.
 
-    A server on this machine alone; Ctrl-C ends it.
+    A server on this machine alone, for whoever has the address that it prints; Ctrl-C ends it.
     """
 
     rule: int | None = None
@@ -55,12 +56,15 @@ class Play:
         where = play.address(server)
         try:
             print(f"play at {where} (Ctrl-C ends it)", flush=True)
+            table.worker.start()
             if self.browser:
                 import webbrowser
 
                 webbrowser.open(where)
             server.serve_forever()
         except KeyboardInterrupt:
+            # It takes a moment to end; a second Ctrl-C must not cut that short.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
             print("stopped", file=sys.stderr)
         finally:
             server.server_close()

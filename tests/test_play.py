@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import re
 import signal
 import socket
@@ -669,7 +670,11 @@ class Running:
     def __init__(self, *options):
         command = [sys.executable, "-c", "from tapebench.cli import main; main()", "play"]
         self.process = subprocess.Popen(
-            [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*command, *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         line = self.process.stdout.readline()
         found = re.fullmatch(
@@ -679,9 +684,9 @@ class Running:
         self.server_address, self.token = ("127.0.0.1", int(found[1])), found[2]
 
     def interrupt(self, times=1):
-        """Press Ctrl-C; the exit code and what it said since."""
+        """Press Ctrl-C, for every process of the terminal; the exit code and what it said."""
         for _ in range(times):
-            self.process.send_signal(signal.SIGINT)
+            os.killpg(self.process.pid, signal.SIGINT)
             time.sleep(0.02)
         out, err = self.process.communicate(timeout=60)
         return self.process.returncode, out, err
@@ -699,6 +704,14 @@ class Running:
 def test_the_command_says_where_it_is_and_ends_cleanly_on_ctrl_c(tmp_path):
     with Running("--rule", "204", "--length", "8", "--out", str(tmp_path)) as running:
         assert running.interrupt() == (0, "", "stopped\n")
+
+
+def test_the_command_ends_cleanly_when_it_is_terminated(tmp_path):
+    with Running("--out", str(tmp_path)) as running:
+        call(running, "new")
+        running.process.terminate()
+        out, err = running.process.communicate(timeout=60)
+    assert (running.process.returncode, out, err) == (0, "", "stopped\n")
 
 
 @pytest.mark.slow

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tapebench.bundle import Bundle
 
+ENDING = (signal.SIGINT, signal.SIGTERM)
+
 
 @dataclass(frozen=True)
 class Play:
@@ -54,6 +56,17 @@ class Play:
         table = play.Table(self.split, self.length, self.horizon, self.rule, self.out, tuple(known))
         server = play.make_server(table, self.port)
         where = play.address(server)
+        is_ending = False
+
+        def end(number: int, frame: object) -> None:
+            nonlocal is_ending
+            is_ending = True
+            for other in ENDING:  # once is enough
+                signal.signal(other, signal.SIG_IGN)
+
+        # A KeyboardInterrupt would be raised anywhere, also where it is lost; this only takes note.
+        for number in ENDING:
+            signal.signal(number, end)
         try:
             print(f"play at {where} (Ctrl-C ends it)", flush=True)
             table.worker.start()
@@ -61,10 +74,9 @@ class Play:
                 import webbrowser
 
                 webbrowser.open(where)
-            server.serve_forever()
-        except KeyboardInterrupt:
-            # It takes a moment to end; a second Ctrl-C must not cut that short.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            server.timeout = 0.1
+            while not is_ending:
+                server.handle_request()
             print("stopped", file=sys.stderr)
         finally:
             server.server_close()

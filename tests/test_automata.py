@@ -113,7 +113,9 @@ def test_a_beam_without_a_ball_finds_real_ways_on_tapes_of_any_length(length):
     goal = dynamics.to_words(0, length)
     for rule in (0, 4, 204):
         tapes = dynamics.pack(cells)
-        ways = automata.search.find_far_ways(tapes, [length] * 3, rule, length, goal, rng, 16)
+        ways = automata.search.find_far_ways(
+            tapes, [length] * 3, rule, length, goal, streams(3), 16
+        )
         for tape, way in zip(tapes, ways, strict=True):
             for cell in way:
                 tape = dynamics.step(tape[None], np.array([cell]), np.array([rule]), length)[0]

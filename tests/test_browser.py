@@ -1,6 +1,7 @@
 """The pages in a real browser: Debian's Chromium, driven by Playwright. `make browser` gets it."""
 
 import re
+import secrets
 import shutil
 import threading
 
@@ -202,22 +203,86 @@ def test_the_script_has_the_physics_and_the_exact_answers_right(visit, address):
 # The game
 
 
+class Gate:
+    """Holds back calls of the page by their name, or what they come to, until they may pass."""
+
+    def __init__(self, answer):
+        self.answer, self.closed, self.late, self.calls = answer, {}, set(), []
+
+    def close(self, name, late=False):
+        self.closed[name] = threading.Event()
+        self.late |= {name} if late else set()
+
+    def open(self, name):
+        self.closed.pop(name).set()
+
+    def __call__(self, name, asked):
+        self.calls.append((name, asked.get("cell")))
+        event = self.closed.get(name)
+        if event is None:
+            return self.answer(name, asked)
+        if name in self.late:
+            answer = self.answer(name, asked)
+            assert event.wait(60)
+            return answer
+        assert event.wait(60)
+        return self.answer(name, asked)
+
+
 @pytest.fixture
-def game(tmp_path):
-    """A server with the identity as its law: every one has to be flipped once."""
-    server = play.make_server(play.Table("fps30", 12, None, 204, tmp_path))
+def game(tmp_path, visit, monkeypatch):
+    """Opens the page of a server with the identity as its law: every one is to be flipped once.
+
+    A law that is drawn is rule 54.
+    """
+    monkeypatch.setattr(secrets, "randbelow", lambda end: 54)
+    table = play.Table("fps30", 12, None, 204, tmp_path)
+    gate = table.answer = Gate(table.answer)
+    server = play.make_server(table)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield play.address(server), tmp_path
+    address = play.address(server)
+
+    def open_page(*options):
+        page = visit(address, *options, own=[address.split("?")[0]])
+        page.wait_for_selector(".strip button")
+        return page, gate
+
+    yield open_page
+    for event in gate.closed.values():
+        event.set()
     server.shutdown()
     server.server_close()
     thread.join(10)
 
 
-def test_a_game_is_played_to_the_goal_and_saved(visit, game):
-    address, place = game
-    page = visit(address)
-    page.wait_for_selector(".strip button")
+def await_status(page, text):
+    page.wait_for_function(
+        "(text) => document.getElementById('status').textContent.includes(text)", arg=text
+    )
+    return page.inner_text("#status")
+
+
+def hide_the_law(page):
+    page.fill("#rule", "")
+    page.keyboard.press("Tab")
+    await_status(page, "law hidden")
+
+
+def play_out(page):
+    """Flip the first cell until the game is over."""
+    for left in range(11, -1, -1):
+        if "left" not in page.inner_text("#status"):
+            break
+        page.locator(".strip button").first.click()
+        page.wait_for_function(
+            "(left) => !document.getElementById('status').textContent.startsWith(left)",
+            arg=f"{left + 1} moves",
+        )
+
+
+def test_a_game_is_played_to_the_goal_and_saved(game, tmp_path):
+    page, _ = game()
     ones = page.locator(".strip button.one").count()
     assert ones == int(dynamics.hamming(play.start("fps30", 12, rule=204).tapes[0], 0))
     for left in range(ones, 0, -1):
@@ -226,20 +291,18 @@ def test_a_game_is_played_to_the_goal_and_saved(visit, game):
         )
         assert f"({left} of 12)" in page.inner_text("#status")
         page.locator(".strip button.one").first.click()
-    page.wait_for_function("() => document.getElementById('status').textContent.includes('Solved')")
-    assert f"Solved in {ones} moves" in page.inner_text("#status")
+    assert f"Solved in {ones} moves" in await_status(page, "Solved")
     page.click("#save")
     page.wait_for_selector("#result p")
-    saved = list(place.glob("*.tape"))
+    saved = list(tmp_path.glob("*.tape"))
     assert len(saved) == 1
     found = bundle.verify(saved[0])
     assert found.episodes.success.all()
     assert found.about["sees_rule"]
 
 
-def test_a_game_is_played_by_keys_with_the_best_moves(visit, game):
-    page = visit(game[0], PHONE, "dark")
-    page.wait_for_selector(".strip button")
+def test_a_game_is_played_by_keys_with_the_best_moves(game):
+    page, _ = game(PHONE, "dark")
     assert not scrolls_sideways(page)
     while "Solved" not in page.inner_text("#status"):
         page.keyboard.press("h")
@@ -252,23 +315,121 @@ def test_a_game_is_played_by_keys_with_the_best_moves(visit, game):
         page.keyboard.press("Enter")
         page.wait_for_function("() => !document.querySelector('.strip button.best')")
     page.keyboard.press("n")
-    page.wait_for_function("() => document.getElementById('status').textContent.includes('tape 2')")
+    await_status(page, "tape 2")
 
 
-def test_a_game_that_is_over_is_compared_and_another_law_is_taken(visit, game):
-    page = visit(game[0])
-    page.wait_for_selector(".strip button")
+def test_a_game_that_is_over_is_compared_and_another_law_is_taken(game):
+    page, _ = game()
     page.fill("#rule", "0")
     page.keyboard.press("Tab")
-    page.wait_for_function("() => document.getElementById('status').textContent.includes('rule 0')")
+    await_status(page, "law shown: rule 0")
     page.locator(".strip button").first.click()
-    page.wait_for_function(
-        "() => document.getElementById('status').textContent.includes('Solved in 1')"
-    )
+    await_status(page, "Solved in 1")
     page.click("#compare")
     page.wait_for_selector("#result table")
     text = page.inner_text("#result")
-    assert "Rule 0, stable" in text
+    assert "Tape 1: rule 0, stable" in text
     assert "1 move is enough" in text
     for who in ("you", "random", "flip-ones", "greedy"):
         assert who in text
+
+
+def test_a_law_that_was_shown_is_never_called_hidden_again(game, tmp_path):
+    page, _ = game()
+    hide_the_law(page)
+    play_out(page)
+    assert "law hidden" in page.inner_text("#status")
+    page.click("#compare")
+    page.wait_for_selector("#result table")
+    assert "Tape 1: rule 54, chaotic" in page.inner_text("#result")
+    assert page.inner_text("#status").endswith("law shown: rule 54")
+    page.click("#next")
+    assert await_status(page, "tape 2").endswith("law shown: rule 54")
+    play_out(page)
+    page.click("#save")
+    page.wait_for_selector("#result p")
+    about = bundle.verify(next(tmp_path.glob("*.tape"))).about
+    assert (about["sees_rule"], about["shown"]) == (True, ["compare"])
+
+
+def test_saving_and_best_moves_show_a_hidden_law_without_its_number(game):
+    page, _ = game()
+    hide_the_law(page)
+    play_out(page)
+    page.click("#save")
+    page.wait_for_selector("#result p")
+    assert "counts as shown" in page.inner_text("#result")
+    assert page.inner_text("#status").endswith("law shown by the saved file")
+    assert "rule" not in page.inner_text("#game").replace("Law", "")
+    page.click("#new")
+    await_status(page, "law hidden")
+    page.click("#hint")
+    assert "law shown by a best move" in await_status(page, "law shown")
+
+
+def test_what_is_clicked_while_it_thinks_is_done_in_order(game):
+    page, gate = game()
+    gate.close("flip")
+    page.evaluate(
+        "[7, 2, 2, 9].forEach((cell) => document.querySelectorAll('.strip button')[cell].click())"
+    )
+    page.wait_for_function("() => document.getElementById('thinking').textContent")
+    page.keyboard.press("h")
+    gate.open("flip")
+    page.wait_for_selector(".strip button.best")
+    assert page.inner_text("#status").startswith("8 moves left")
+    assert gate.calls[1:] == [("flip", 7), ("flip", 2), ("flip", 2), ("flip", 9), ("hint", None)]
+    page.wait_for_function("() => !document.getElementById('thinking').textContent")
+
+
+def test_the_next_tape_is_played_while_it_compares(game):
+    page, gate = game()
+    hide_the_law(page)
+    play_out(page)
+    gate.close("compare")
+    page.click("#compare")
+    page.wait_for_function("() => document.getElementById('thinking').textContent")
+    assert page.inner_text("#thinking") == "comparing …"
+    assert page.is_disabled("#compare")
+    page.keyboard.press("n")
+    assert "law hidden" in await_status(page, "tape 2")
+    page.locator(".strip button").nth(4).click()
+    await_status(page, "11 moves left")
+    gate.close("flip", late=True)
+    page.locator(".strip button").nth(5).click()
+    page.wait_for_timeout(300)
+    gate.open("compare")
+    page.wait_for_selector("#result table")
+    assert "Tape 1: rule" in page.inner_text("#result")
+    assert "law shown: rule" in page.inner_text("#status")
+    gate.open("flip")
+    assert "law shown: rule" in await_status(page, "10 moves left")
+    assert page.inner_text("#thinking") == ""
+
+
+def test_a_comparison_that_comes_after_another_game_was_begun_is_not_shown(game):
+    page, gate = game()
+    play_out(page)
+    gate.close("compare")
+    page.click("#compare")
+    page.wait_for_function("() => document.getElementById('thinking').textContent")
+    hide_the_law(page)
+    gate.open("compare")
+    page.wait_for_function("() => !document.getElementById('thinking').textContent")
+    assert page.inner_text("#result") == ""
+    assert "law hidden" in page.inner_text("#status")
+
+
+def test_no_move_is_made_on_a_tape_that_was_not_on_the_screen(game):
+    page, gate = game()
+    gate.close("new")
+    page.evaluate(
+        "document.getElementById('new').click();"
+        "document.querySelectorAll('.strip button')[3].click()"
+    )
+    page.wait_for_selector(".strip button:disabled")
+    gate.open("new")
+    page.wait_for_selector(".strip button:enabled")
+    page.locator(".strip button").nth(6).click()
+    await_status(page, "11 moves left")
+    assert [call for call in gate.calls if call[0] == "flip"] == [("flip", 6)]

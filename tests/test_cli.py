@@ -232,7 +232,9 @@ def test_evaluate_is_readable_and_writes_rows_and_a_bundle(capsys, tmp_path):
     assert code == 0
     assert json.loads(out)["episodes"] == 24
     code, out, _ = tape(capsys, "verify", str(result))
-    assert "verified: 24 episodes of flip-ones (declared blind to the rule)" in out
+    assert "verified: 24 episodes of flip-ones on the standard exam of fps30, 4 rules" in out
+    assert "Blindness: declared, not proved." in out
+    assert "Made: by us, rows not checked, seating 2" in out
 
 
 def test_a_failing_agent_leaves_its_episodes_and_one_line(capsys, tmp_path, monkeypatch):
@@ -241,9 +243,22 @@ def test_a_failing_agent_leaves_its_episodes_and_one_line(capsys, tmp_path, monk
     asked = ("--length", "8", "--episodes", "2")
     code, out, err = tape(capsys, "evaluate", "agents_of_users:crashing", *asked, "--json")
     assert (code, out) == (2, "")
-    assert "out of ideas (128 finished episodes are kept in unfinished.parquet)" in err
+    assert "out of ideas (in agents_of_users.py:" in err
+    assert "(256 finished episodes are kept in unfinished.parquet)" in err
     assert err.strip().count("\n") == 0
-    assert len(store.read_table(tmp_path / "unfinished.parquet")["success"]) == 128
+    assert len(store.read_table(tmp_path / "unfinished.parquet")["success"]) == 256
+
+
+def test_the_traceback_of_an_agent_is_shown_to_who_asks_for_it(capfd, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=":")
+    asked = ("--length", "8", "--episodes", "2", "--traceback")
+    for apart in ((), ("--subprocess",)):
+        code, _, err = tape(capfd, "evaluate", "agents_of_users:crashing", *asked, *apart)
+        assert code == 2
+        assert 'raise RuntimeError("out of ideas")' in err
+        assert "Traceback" in err
 
 
 def test_compare_prints_both_ways(capsys):
@@ -254,7 +269,7 @@ def test_compare_prints_both_ways(capsys):
     assert document["id"] is None
     assert document["ood"]["difference"] > 0
     code, out, _ = tape(capsys, "compare", "flip-ones", "random", *asked)
-    assert "A = flip-ones, B = random" in out
+    assert "A = flip-ones; B = random" in out
     assert "OOD" in out
 
 

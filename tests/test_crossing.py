@@ -178,7 +178,8 @@ def test_what_an_unseen_law_costs_needs_two_splits_and_two_seeds(capsys, sat, tm
     for paths, complaint in (
         ([a, b], "two splits or more are needed"),
         ([a, b, c], "add more of matched30"),
-        ([a, b, str(other)], "differ in more than their split: length, horizon"),
+        ([a, b, str(other)], "these are results of forgetful and of first-one"),
+        ([a, b, str(other), "--as", "x"], "differ in more than their split: length, horizon"),
         ([a, b, c, "nowhere.tape"], "there is no nowhere.tape"),
     ):
         code, out, err = tape(capsys, "unseen", *paths)

@@ -26,6 +26,7 @@ import json
 import os
 import platform
 import re
+import secrets
 import shlex
 import shutil
 import stat
@@ -441,8 +442,8 @@ def _plain(column: Any) -> np.ndarray:
 
 @contextmanager
 def aside(path: Path) -> Iterator[Path]:
-    """A file beside `path`, of this process alone, that takes its place if all goes well."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    """A file beside `path`, of this writer alone, that takes its place if all goes well."""
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         try:
             yield partial

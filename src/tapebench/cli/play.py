@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tapebench.bundle import Bundle
 
+ENDING = (signal.SIGINT, signal.SIGTERM)
+
 
 @dataclass(frozen=True)
 class Play:
     """Play the tape yourself in the browser, under a law that you know or have to find out.
 
-    A server on this machine alone; Ctrl-C ends it.
+    A server on this machine alone, for whoever has the address that it prints; Ctrl-C ends it.
     """
 
     rule: int | None = None
@@ -53,14 +56,27 @@ class Play:
         table = play.Table(self.split, self.length, self.horizon, self.rule, self.out, tuple(known))
         server = play.make_server(table, self.port)
         where = play.address(server)
+        is_ending = False
+
+        def end(number: int, frame: object) -> None:
+            nonlocal is_ending
+            is_ending = True
+            for other in ENDING:  # once is enough
+                signal.signal(other, signal.SIG_IGN)
+
+        # A KeyboardInterrupt would be raised anywhere, also where it is lost; this only takes note.
+        for number in ENDING:
+            signal.signal(number, end)
         try:
             print(f"play at {where} (Ctrl-C ends it)", flush=True)
+            table.worker.start()
             if self.browser:
                 import webbrowser
 
                 webbrowser.open(where)
-            server.serve_forever()
-        except KeyboardInterrupt:
+            server.timeout = 0.1
+            while not is_ending:
+                server.handle_request()
             print("stopped", file=sys.stderr)
         finally:
             server.server_close()

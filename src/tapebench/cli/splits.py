@@ -86,9 +86,9 @@ class SplitsMake:
                 raise ValueError("--seed and --held-out need --generator: a shipped split is fixed")
             if self.name not in splits.names():
                 raise ValueError(
-                    f"there is no shipped split {self.name!r}, and a new one needs --generator: "
-                    f"tape splits make {shlex.quote(self.name)} --generator matched; shipped are "
-                    f"{', '.join(splits.names())}"
+                    f"unknown split {self.name!r}: shipped are {', '.join(splits.names())}, and a "
+                    f"new one needs --generator: tape splits make {shlex.quote(self.name)} "
+                    "--generator matched"
                 )
             split = splits.make(self.name)
         elif self.name in splits.names():

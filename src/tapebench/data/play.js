@@ -5,10 +5,13 @@
 const settings = JSON.parse(document.getElementById("data").textContent);
 const root = document.getElementById("game");
 
+const token = new URLSearchParams(location.search).get("token");
+
 async function call(name, asked) {
   const answer = await fetch(`/api/${name}`, {
-    method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(asked),
-  });
+    method: "POST", body: JSON.stringify(asked),
+    headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` },
+  }).catch(() => { throw new Error("There is no answer: is tape play still running?"); });
   const document = await answer.json();
   if (!answer.ok) throw new Error(document.error);
   return document;
@@ -25,49 +28,76 @@ const rule = element("input", {
   type: "number", min: 0, max: 255, placeholder: "hidden", id: "rule", value: settings.rule ?? "",
   onchange: () => attempt(begin),
 });
+const thinking = element("span", { id: "thinking", role: "status" });
 const button = (text, id, act) => element("button", { type: "button", id, onclick: () => attempt(act) }, text);
 const helpButton = button("Best move (h)", "hint", help);
 const nextButton = button("Next tape (n)", "next", next);
-const compareButton = button("Compare", "compare", compare);
+const compareButton = element("button", { type: "button", id: "compare", onclick: compare }, "Compare");
 const saveButton = button("Save result", "save", save);
 root.append(
   element("div", { class: "choices" }, element("label", { class: "choice" }, "Law ", rule), length.box),
   place, status,
-  element("div", { class: "actions" }, helpButton, nextButton, compareButton, saveButton, button("New game", "new", begin)),
+  element("div", { class: "actions" }, helpButton, nextButton, compareButton, saveButton, button("New game", "new", begin), thinking),
   result, canvas,
 );
 
-let game = null, strip = null, busy = false;
+let game = null, hinted = null, strip = null, comparing = null, waiting = 0, queue = Promise.resolve();
 
-// One request at a time; what goes wrong is said where the player looks.
-async function attempt(act) {
-  if (busy) return;
-  busy = true;
+// What is asked for is done in its order, one request at a time: nothing that is clicked is lost.
+function attempt(act) {
+  queue = queue.then(() => guard(act));
+}
+
+// Says that it thinks if that can be noticed, and what goes wrong where the player looks.
+async function guard(act, said = "thinking …") {
+  waiting += 1;
+  const timer = setTimeout(() => { thinking.textContent = said; }, 150);
   try {
     await act();
   } catch (error) {
     status.textContent = error.message;
   } finally {
-    busy = false;
+    clearTimeout(timer);
+    waiting -= 1;
+    if (!waiting) thinking.textContent = "";
   }
 }
 
-async function take(view) {
+// A move is for the tape that was on the screen, so cells rest while another tape is on its way.
+async function take(name, asked) {
+  strip?.parts.forEach((part) => { part.disabled = true; });
+  let view = null;
+  try {
+    view = await call(name, asked);
+  } finally {
+    strip?.parts.forEach((part) => { part.disabled = false; });
+  }
+  if (view.world !== game?.world) comparing = null;
   result.replaceChildren();
-  strip = makeStrip(view.tapes[0].length, (cell) => attempt(() => press(cell)));
+  strip = makeStrip(view.tapes[0].length, (cell) => attempt(() => press(view.game, cell)));
   place.replaceChildren(strip.strip);
   show(view);
   focusOn(strip.parts, 0);
 }
 
+// What is known of the law, in the words of the status.
+function law({ shown, rule }) {
+  if (!shown.length) return "law hidden";
+  if (rule !== null) return `law shown: rule ${rule}`;
+  return `law shown by ${{ hint: "a best move", save: "the saved file" }[shown[0]]}`;
+}
+
 function show(view, best = null) {
-  game = view;
+  // An answer that was overtaken by a comparison does not hide the law again.
+  const isStale = game?.world === view.world && game.shown.length > view.shown.length;
+  game = isStale ? { ...view, shown: game.shown, rule: game.rule } : view;
+  hinted = best;
   const rows = view.tapes.map(parseTape), cells = rows.at(-1), goal = cells.map(() => 0);
   const wrong = wrongCells(cells, goal), left = view.horizon - view.cells.length;
   strip.show(cells, goal, { best: best ? best.cell ?? -1 : -1 });
   const parts = [view.is_won ? `Solved in ${view.cells.length} ${view.cells.length === 1 ? "move" : "moves"}` : view.is_over ? "Out of moves" : `${left} moves left`,
     `distance ${(wrong / cells.length).toFixed(3)} (${wrong} of ${cells.length})`,
-    `tape ${view.episode + 1}`, view.rule === null ? "law hidden" : `rule ${view.rule}`];
+    `tape ${view.episode + 1}`, law(game)];
   if (best) {
     parts.push(best.cell === null
       ? (best.is_proved ? "there is no way to the goal in time" : "no way was found")
@@ -76,31 +106,49 @@ function show(view, best = null) {
   status.textContent = parts.join(" · ");
   status.className = view.is_won ? "status won" : "status";
   helpButton.disabled = view.is_over;
-  for (const one of [nextButton, compareButton, saveButton]) one.disabled = !view.is_over;
+  for (const one of [nextButton, saveButton]) one.disabled = !view.is_over;
+  compareButton.disabled = !view.is_over || comparing === view.game;
   drawSpacetime(canvas, rows, view.cells, view.horizon + 1, rows.length - 1);
 }
 
 async function begin() {
-  const law = rule.value === "" ? null : Number(rule.value);
-  await take(await call("new", { rule: law, length: Number(length.select.value) }));
+  const number = rule.value === "" ? null : Number(rule.value);
+  await take("new", { rule: number, length: Number(length.select.value) });
 }
 
-async function press(cell) {
-  if (!game.is_over) show(await call("flip", { game: game.game, cell }));
+async function press(name, cell) {
+  if (name === game.game && !game.is_over) show(await call("flip", { game: name, cell }));
 }
 
 async function help() {
-  if (!game.is_over) show(game, await call("hint", { game: game.game }));
+  if (game.is_over) return;
+  const { view, ...best } = await call("hint", { game: game.game });
+  show(view, best);
 }
 
 async function next() {
-  if (game.is_over) await take(await call("next", { game: game.game }));
+  if (game.is_over) await take("next", { game: game.game });
 }
 
+// Takes a while the first time, so it waits for nobody and nobody waits for it.
 async function compare() {
-  status.textContent = "comparing …";
-  const found = await call("compare", { game: game.game });
-  show(game);
+  const asked = game;
+  comparing = asked.game;
+  compareButton.disabled = true;
+  await guard(async () => {
+    try {
+      const { view, ...found } = await call("compare", { game: asked.game });
+      if (game.world !== asked.world) return; // another law is being played by now
+      result.replaceChildren(...comparison(view, found));
+      game = { ...game, shown: view.shown, rule: view.rule };
+    } finally {
+      if (comparing === asked.game) comparing = null;
+      show(game, hinted);
+    }
+  }, "comparing …");
+}
+
+function comparison(view, found) {
   const head = ["who", "goal", "moves", "distance"].map((name, place) =>
     element("th", { scope: "col", class: place ? null : "text" }, name));
   const rows = found.rows.map((row) => element("tr", {}, element("th", { scope: "row", class: "text" }, row.who),
@@ -108,14 +156,20 @@ async function compare() {
     element("td", {}, row.distance.toFixed(3))));
   const possible = found.fewest !== null ? `${found.fewest} ${found.fewest === 1 ? "move is" : "moves are"} enough.`
     : found.is_impossible ? "No way exists in time." : "The fewest moves are not known.";
-  result.replaceChildren(
-    element("p", {}, `Rule ${found.rule}, ${found.type}, ${found.held_out ? "held out" : "a training rule"}. ${possible}`),
-    element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows)));
+  const kind = `${found.type}, ${found.held_out ? "held out" : "a training rule"}`;
+  return [
+    element("p", {}, `Tape ${view.episode + 1}: rule ${found.rule}, ${kind}. ${possible}`),
+    element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows)),
+  ];
 }
 
 async function save() {
-  const { saved } = await call("save", { game: game.game });
-  result.replaceChildren(element("p", {}, `Saved: ${saved} (tape verify replays it)`));
+  const wasHidden = !game.shown.length;
+  saveButton.disabled = true;
+  const { view, saved } = await call("save", { game: game.game }).finally(() => show(game));
+  show(view);
+  result.replaceChildren(element("p", {}, `Saved: ${saved} (tape verify replays it). ${wasHidden
+    ? "The file holds the law, so it counts as shown on the tapes that follow." : ""}`));
 }
 
 document.addEventListener("keydown", (event) => {

@@ -307,7 +307,7 @@ def test_query_and_power_ask_stored_runs(capsys, tmp_path):
         (("evaluate", "nothing.here:make"), "there is no module nothing.here"),
         (("evaluate", "json:make"), "json has no factory 'make'"),
         (("compare", "random", "radnom"), "did you mean 'random'"),
-        (("verify", "nowhere.tape"), "cannot read nowhere.tape"),
+        (("verify", "nowhere.tape"), "there is no nowhere.tape"),
         (("query", "select 1", "--results", "nowhere"), "there is no results directory nowhere"),
         (("power", "--results", "."), "run more"),
         (("train", "dqm"), "unknown agent 'dqm': did you mean 'dqn'?"),

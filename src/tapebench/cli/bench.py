@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from tapebench.cli.console import in_a_line, name_damage, progress
+from tapebench.cli.console import in_a_line, name_damage, progress, screen
 from tapebench.cli.train import name_remade, parse_seeds
 from tapebench.naming import one_of
 
@@ -412,10 +412,9 @@ def _bar(share: float) -> Any:
 @contextmanager
 def shown(planned: Plan, slots: int) -> Iterator[Board]:
     """A live table on standard error if it is a terminal, else a line for each run that ends."""
-    from rich.console import Console
     from rich.live import Live
 
-    console = Console(stderr=True)
+    console = screen(stderr=True)
     board = Board(planned, slots, talk=not console.is_terminal)
     if not console.is_terminal or not planned.todo:
         yield board
@@ -426,13 +425,11 @@ def shown(planned: Plan, slots: int) -> Iterator[Board]:
 
 def print_summary(summary: Summary, out: Path) -> None:
     """The report's main table, what it lacks, and in red what failed."""
-    from rich.console import Console
-    from rich.markup import escape
     from rich.table import Column, Table
 
     from tapebench.sweep import LOG
 
-    console = Console()
+    console = screen()
     if not console.is_terminal:
         console.width = max(console.width, 110)
     for made in summary.tables:
@@ -450,19 +447,20 @@ def print_summary(summary: Summary, out: Path) -> None:
                 table.add_section()
             before = row.kind
             # Where there is little room an interval goes below its mean, and stays in one piece.
-            table.add_row(*(escape(texts[at].replace(", ", ",")) for at in kept))
+            table.add_row(*(texts[at].replace(", ", ",") for at in kept))
         console.print(table)
     for line in summary.rows:
         if line.seeds < line.wanted:
             console.print(
-                f"{escape(line.name)}: {line.seeds} of {line.wanted} runs are done",
+                f"{line.name}: {line.seeds} of {line.wanted} runs are done",
                 highlight=False,
             )
     for run, reason in summary.failures:
         log = out / run / LOG
         where = f" ({log})" if log.is_file() else ""
         console.print(
-            f"[red]failed: {escape(run)}: {escape(reason)}{escape(where)}[/red]",
+            f"failed: {run}: {reason}{where}",
+            style="red",
             highlight=False,
             soft_wrap=True,
         )

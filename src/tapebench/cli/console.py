@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tapebench.store import Damage, Results
 
 
@@ -21,7 +23,6 @@ def report(
     rows: Sequence[Sequence[str]],
 ) -> None:
     """Print figures as one JSON document or as a table."""
-    from rich.console import Console
     from rich.table import Table
 
     if as_json:
@@ -30,7 +31,14 @@ def report(
     table = Table(*columns, title=title)
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    screen().print(table)
+
+
+def screen(stderr: bool = False) -> Console:
+    """Where tables are printed. Text is shown as it is: brackets in data are no markup."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, markup=False, emoji=False)
 
 
 def load_results(place: Path) -> Results:
@@ -83,7 +91,6 @@ Show = Callable[[str, int, int], None]
 @contextmanager
 def progress() -> Iterator[Show]:
     """A bar with an estimate for each stage of the work, on standard error if it is a terminal."""
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -93,7 +100,7 @@ def progress() -> Iterator[Show]:
     )
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    console = Console(stderr=True)
+    console = screen(stderr=True)
     with Progress(
         *columns,
         TimeRemainingColumn(),

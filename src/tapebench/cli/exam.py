@@ -11,7 +11,14 @@ from typing import Annotated, Any
 
 import tyro
 
-from tapebench.cli.console import check_target, ends, name_damage_in, parse_rules, progress
+from tapebench.cli.console import (
+    check_target,
+    ends,
+    name_damage_in,
+    parse_rules,
+    progress,
+    screen,
+)
 from tapebench.seating import Conditions
 
 
@@ -270,10 +277,9 @@ def describe(conditions: Conditions) -> str:
 
 def print_score(document: dict[str, Any]) -> None:
     """The score as tables: the policy beside its lines, then by type, then by trial."""
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = screen()
     title = (
         f"Strict success on {document['split']}, L = {document['length']}, "
         f"H = {document['horizon']}, {document['exam']} exam"
@@ -347,7 +353,6 @@ def print_score(document: dict[str, Any]) -> None:
 
 def print_comparison(document: dict[str, Any]) -> None:
     """The comparison as a table."""
-    from rich.console import Console
     from rich.table import Table
 
     columns = ["", "A", "B", "A - B", "95%", "rules won : lost"]
@@ -370,14 +375,13 @@ def print_comparison(document: dict[str, Any]) -> None:
             cells += [ends(wider) if wider else "", f"{row['improvement']:.2f}"]
             cells.append(f"{row['p_holm']:.2g}")
         table.add_row(*cells)
-    console = Console()
+    console = screen()
     console.print(table)
     console.print(f"interval over {document['interval_over']}, paired on the same exam")
 
 
 def print_unseen(document: dict[str, Any]) -> None:
     """What an unseen law costs, as a table and a sentence."""
-    from rich.console import Console
     from rich.table import Table
 
     def shown(interval: dict[str, float] | None) -> str:
@@ -390,7 +394,7 @@ def print_unseen(document: dict[str, Any]) -> None:
     for split, row in document["splits"].items():
         means = (f"{row[side]:.3f}" for side in ("id", "ood"))
         table.add_row(split, str(row["seeds"]), *means, shown(row["drop"]), shown(row["cost"]))
-    console = Console()
+    console = screen()
     console.print(table)
     console.print(
         f"not to have been trained on a rule costs {shown(document['cost'])} of success "

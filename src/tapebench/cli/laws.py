@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from tapebench.cli.console import check_target, ends, parse_rules, progress_bar, report
+from tapebench.cli.console import check_target, ends, parse_rules, progress_bar, report, screen
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,6 @@ class Exact:
     """Print one JSON document."""
 
     def run(self) -> None:
-        from rich.console import Console
         from rich.table import Table
 
         from tapebench import exact
@@ -141,7 +140,7 @@ class Exact:
         for rule, found in solved.items():
             row = f"{found.solvable:.6f}", str(found.max_steps), f"{found.mean_steps:.3f}"
             table.add_row(str(rule), *row)
-        console = Console()
+        console = screen()
         console.print(table)
         everywhere = sum(found.solvable == 1 for found in solved.values())
         console.print(

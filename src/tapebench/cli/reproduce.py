@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from tapebench.cli.console import name_damage, parse_rules
+from tapebench.cli.console import name_damage, parse_rules, screen
 from tapebench.cli.train import make_runs
 from tapebench.naming import one_of
 
@@ -233,7 +233,6 @@ class Reproduce:
 
 def print_table(table: Any) -> None:
     """A table of the report on a terminal."""
-    from rich.markup import escape
     from rich.table import Column, Table
 
     from tapebench.report.tables import PROSE
@@ -248,22 +247,21 @@ def print_table(table: Any) -> None:
     ]
     shown = Table(
         *columns,
-        title=escape(table.title),
-        caption=escape(table.caption),
+        title=table.title,
+        caption=table.caption,
     )
     kinds = [row.kind for row in table.rows]
     for number, row in enumerate(texts):
         if number and kinds[number] != kinds[number - 1]:
             shown.add_section()
-        shown.add_row(*map(escape, row))
+        shown.add_row(*row)
     wide_console().print(shown)
 
 
 def wide_console() -> Any:
     """Standard output, with room for a table where there is no window to be filled."""
-    from rich.console import Console
 
-    console = Console()
+    console = screen()
     if not console.is_terminal:
         console.width = max(console.width, 120)
     return console

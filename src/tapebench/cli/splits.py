@@ -11,7 +11,7 @@ from typing import Annotated
 
 import tyro
 
-from tapebench.cli.console import check_target
+from tapebench.cli.console import check_target, screen
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,6 @@ class SplitsList:
     """List the shipped splits."""
 
     def run(self) -> None:
-        from rich.console import Console
         from rich.table import Table
 
         from tapebench import splits
@@ -36,7 +35,7 @@ class SplitsList:
                 "/".join(str(count) for count in types.values()),
                 "yes" if audit.is_clean else "no",
             )
-        Console().print(table)
+        screen().print(table)
 
 
 @dataclass(frozen=True)
@@ -113,8 +112,6 @@ class SplitsAudit:
     """Print one JSON document."""
 
     def run(self) -> None:
-        from rich.console import Console
-        from rich.markup import escape
         from rich.table import Table
 
         from tapebench import rules, splits
@@ -123,14 +120,14 @@ class SplitsAudit:
         if self.json:
             print(json.dumps(audit.as_dict(), indent=2))
             return
-        title = f"Audit of {escape(audit.split.name)}"
+        title = f"Audit of {audit.split.name}"
         table = Table("", "train", "held out", title=title)
         table.add_row("rules", str(len(audit.split.train)), str(len(audit.split.test)))
         for name in rules.TYPES:
             table.add_row(name, str(audit.types["train"][name]), str(audit.types["test"][name]))
         for name, (train, test) in audit.difficulty.items():
             table.add_row(f"mean {name}", f"{train:.4f}", f"{test:.4f}")
-        console = Console()
+        console = screen()
         console.print(table)
         pairs = " ".join(f"{a}|{b}" for a, b in audit.mirror_pairs_cut) or "none"
         console.print(f"mirror pairs cut by the split ({len(audit.mirror_pairs_cut)}): {pairs}")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from tapebench.cli.console import parse_rules
+from tapebench.cli.console import parse_rules, screen
 from tapebench.naming import one_of
 
 if TYPE_CHECKING:
@@ -192,8 +192,6 @@ class Train:
         return given, last
 
     def _list_options(self) -> None:
-        from rich.console import Console
-        from rich.markup import escape
         from rich.table import Column, Table
 
         from tapebench import agents
@@ -205,8 +203,8 @@ class Train:
         )
         for field in fields(config):
             value = _written(getattr(config, field.name))
-            table.add_row(f"{field.name}={escape(value)}", escape(about.get(field.name, "")))
-        console = Console()
+            table.add_row(f"{field.name}={value}", about.get(field.name, ""))
+        console = screen()
         if not console.is_terminal:
             console.width = max(console.width, 120)
         console.print(table)
@@ -368,10 +366,9 @@ def make_runs(
 @contextmanager
 def runs_shown(total: int, done: int) -> Iterator[Any]:
     """A bar for all runs and one for each run at work: speed, last evaluation, time left."""
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
+    console = screen(stderr=True)
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -408,7 +405,6 @@ def runs_shown(total: int, done: int) -> Iterator[Any]:
 
 def print_summaries(summaries: dict[str, Any]) -> None:
     """One line for each run, and their mean."""
-    from rich.console import Console
     from rich.table import Column, Table
 
     table = Table(
@@ -440,7 +436,7 @@ def print_summaries(summaries: dict[str, Any]) -> None:
             for present in [[s for s in summaries.values() if side in s]]
         ]
         table.add_row("mean", *means, "")
-    Console().print(table)
+    screen().print(table)
 
 
 def print_next(specs: Sequence[RunSpec], results: Path) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import agents, bundle, protocol, score, splits, store, sweep
+from tapebench import agents, bundle, protocol, score, seating, splits, store, sweep
 from tapebench.exam import Exam, from_identity
 from tapebench.executors import Executor
 from tapebench.report import findings, results
@@ -201,8 +201,9 @@ def replay(
 ) -> list[str]:
     """Have the first seed of every agent sit its exam again; keep the episodes as bundles.
 
-    Only where the run is newer than its bundle, and where `tracks` are named, of theirs alone. What
-    could not be replayed is said, not raised: a report without those episodes is still a report.
+    Only where there is no bundle of the same result yet, and where `tracks` are named, of theirs
+    alone. What could not be replayed is said, not raised: a report without those episodes is still
+    a report.
     """
     place, notes = root / "episodes", []
     groups: dict[str, list[Path]] = {}
@@ -220,9 +221,7 @@ def replay(
     for number, (name, run) in enumerate(first.items(), 1):
         progress("replaying agents", number, len(first))
         target = place / f"{name.replace('/', '-')}.tape"
-        if run is None or (
-            target.is_file() and target.stat().st_mtime >= (run / store.MARKER).stat().st_mtime
-        ):
+        if run is None or _is_replayed(run, target):
             continue
         try:
             spec = store.read_object(run / "spec.json")
@@ -232,6 +231,7 @@ def replay(
             about = {
                 "policy": spec["agent"],
                 "run": spec["id"],
+                "result": store.came_to(run),
                 "sees_rule": outcome.sees_rule,
                 "provenance": store.provenance(outcome.seconds),
             }
@@ -241,6 +241,16 @@ def replay(
         except (ValueError, KeyError, TypeError) as error:
             notes.append(f"{name} cannot be replayed: {error}")
     return notes
+
+
+def _is_replayed(run: Path, target: Path) -> bool:
+    """Whether a bundle holds episodes of what the run came to. Times of files say nothing of it."""
+    try:
+        found = bundle.verify(target)
+    except bundle.BundleError:
+        return False
+    is_same = found.about.get("result") == store.came_to(run)
+    return is_same and found.conditions.seating == seating.VERSION
 
 
 @dataclass(frozen=True)

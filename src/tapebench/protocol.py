@@ -66,6 +66,8 @@ class Outcome:
     seconds: float
     conditions: Conditions
     """How it was made, as seen from here."""
+    diverged: int = 0
+    """Of how many runs the weights are not finite."""
     progress: Progress = field(default=_quietly, repr=False, compare=False)
     """Told how far the two below are, which are found out when first asked for."""
 
@@ -96,6 +98,7 @@ class Outcome:
         )
         return document | {
             "conditions": self.conditions.as_dict(),
+            "diverged": self.diverged,
             "seconds": round(self.seconds, 3),
         }
 
@@ -173,10 +176,18 @@ def evaluate(
             conditions = Conditions(made, rows_are, order)
             spent = time.monotonic() - began
             return Outcome(
-                first.name, first.sees_rule, exam, tuple(runs), labels, spent, conditions, progress
+                policy=first.name,
+                sees_rule=first.sees_rule,
+                exam=exam,
+                runs=tuple(runs),
+                labels=labels,
+                seconds=spent,
+                conditions=conditions,
+                diverged=sum(not entrant.is_finite for entrant in entrants),
+                progress=progress,
             )
 
-        for number, (policy, draws, _) in enumerate(entrants, 1):
+        for number, (policy, draws, *_) in enumerate(entrants, 1):
             note = "sitting the exam"
             if len(entrants) > 1:
                 note += f", {number} of {len(entrants)}"
@@ -247,6 +258,7 @@ class _Entrant(NamedTuple):
     policy: Policy
     draws: int
     label: Label
+    is_finite: bool = True
 
 
 @contextmanager
@@ -267,7 +279,7 @@ def _entrants(
         yield (
             "by us",
             [
-                _Entrant(run.policy, 0, Label(run.spec.seed, run.step))
+                _Entrant(run.policy, 0, Label(run.spec.seed, run.step), run.is_finite)
                 for run in training.load_runs(Path(who), exam.task)
             ],
         )

@@ -338,11 +338,17 @@ def load(name: str | Path | Split) -> Split:
             raw = file.read(_MAX_FILE + 1)
         if len(raw) > _MAX_FILE:
             raise ValueError(f"{path} is too large for a split file (over {_MAX_FILE} bytes)")
-        return parse(raw.decode("utf-8-sig"), str(path))
+        found = parse(raw.decode("utf-8-sig"), str(path))
     except UnicodeDecodeError:
         raise ValueError(f"cannot read split file {path}: not a text file") from None
     except OSError as error:
         raise ValueError(f"cannot read split file {str(path)[:80]}: {error.strerror}") from None
+    if found.name in _NAMED and found.hash != _load_shipped(found.name).hash:
+        raise ValueError(
+            f"{path} calls itself {found.name}, as a split that comes with the package and has "
+            "other rules: give it another name"
+        )
+    return found
 
 
 def select(split: str | Path | Split, which: Any) -> tuple[int, ...]:

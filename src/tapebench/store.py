@@ -47,6 +47,8 @@ import tapebench
 
 SCHEMA = 1
 MARKER = "done.json"
+LOG = "log.txt"
+"""What a run's process printed."""
 TABLES = ("eval", "curve", "train")
 """What runs hold as Parquet, each in a file of that name."""
 MAX_JSON = 16 << 20
@@ -175,7 +177,7 @@ class Run:
         }
         write_json(place / f"{name}.json", manifest)
         for old in place.iterdir():
-            if old.name.split(".")[0] < name:
+            if _FILE.fullmatch(f"checkpoints/{old.name}") and old.stem < name:
                 old.unlink(missing_ok=True)
 
     def load_checkpoint(
@@ -218,6 +220,7 @@ def open_run(
     says nothing is gone on from.
     """
     path = root / str(run_id)
+    refuse_links(path)
     path.mkdir(parents=True, exist_ok=True)
     with _lock(path / ".lock", f"another process is writing {run_id}: wait for it, or stop it"):
         wanted = Run(path, asked(run_id, spec))
@@ -237,9 +240,28 @@ def open_run(
         yield wanted
 
 
+def refuse_links(path: Path) -> None:
+    """Refuse to write into a run that is a symbolic link, or holds any.
+
+    Through one, files elsewhere would be emptied, extended or deleted. Directories above a run may
+    be links: results may live on another disk.
+    """
+    inside = (*path.glob("*"), *path.glob(".*"), *path.glob("checkpoints/*"))
+    for file in (path, *inside):
+        if file.is_symlink():
+            raise ValueError(f"{file} is a symbolic link: runs are not written through links")
+
+
 def _clear(path: Path) -> None:
-    """Drop the files of a run; the marker goes first: a run that is torn down is not done."""
-    files = [*path.glob("*.json"), *path.glob("*.parquet"), *path.glob("checkpoints/*")]
+    """Drop the files of a run; the marker goes first: a run that is torn down is not done.
+
+    Files that are not named as ours stay.
+    """
+    files = [
+        file
+        for file in (*path.glob("*"), *path.glob("checkpoints/*"))
+        if _FILE.fullmatch(name := file.relative_to(path).as_posix()) and name != LOG
+    ]
     for file in sorted(files, key=lambda file: file.name != MARKER):
         if file.is_dir() and not file.is_symlink():
             shutil.rmtree(file)
@@ -361,8 +383,8 @@ def write_bytes(path: Path, data: bytes) -> None:
 
     A full disk or a missing permission is reported as a ValueError that names the file.
     """
-    with aside(path) as file:
-        file.write_bytes(data)
+    with aside(path) as file, file.open("xb") as written:
+        written.write(data)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -465,7 +487,9 @@ def _sweep(path: Path) -> None:
 
 @contextmanager
 def _lock(path: Path, complaint: str) -> Iterator[None]:
-    with path.open("w") as file:
+    # Neither emptied nor followed: it might be a link to somebody's file.
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o666), "r+b") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -548,9 +572,10 @@ class Damage:
     reason: str
     remedy: str
     """What to do about it, as a clause."""
+    what: str = "is damaged"
 
     def __str__(self) -> str:
-        return f"{self.path} is damaged ({self.reason}) and left out: {self.remedy}"
+        return f"{self.path} {self.what} ({self.reason}) and left out: {self.remedy}"
 
 
 @dataclass(frozen=True)
@@ -561,8 +586,15 @@ class Results:
     paths: tuple[Path, ...]
     damaged: tuple[Damage, ...] = ()
     """Runs with a marker that are not what it says."""
+    diverged: tuple[Damage, ...] = ()
+    """Runs whose weights are not finite: what they chose means nothing, so they do not count."""
     unfinished: tuple[Path, ...] = ()
     """Runs that were begun and have no marker."""
+
+    @property
+    def left_out(self) -> tuple[Damage, ...]:
+        """Finished runs that do not count."""
+        return (*self.damaged, *self.diverged)
 
     @cached_property
     def runs(self) -> list[dict[str, Any]]:
@@ -687,7 +719,7 @@ def load(root: str | Path, *, thorough: bool = False) -> Results:
     root = Path(root)
     if not root.is_dir():
         raise ValueError(f"there is no results directory {root}")
-    paths, damaged, unfinished = [], [], []
+    paths, damaged, diverged, unfinished = [], [], [], []
     seen: set[tuple[int, int]] = set()
 
     def refuse(error: OSError) -> None:
@@ -706,6 +738,8 @@ def load(root: str | Path, *, thorough: bool = False) -> Results:
             folders.clear()
             if reason := damage(place, thorough=thorough):
                 damaged.append(Damage(place, reason, remedy(place)))
+            elif read_object(place / "summary.json").get("diverged"):
+                diverged.append(Damage(place, *_DIVERGED))
             else:
                 paths.append(root.resolve() / place.relative_to(root))
         elif "spec.json" in files:
@@ -714,8 +748,16 @@ def load(root: str | Path, *, thorough: bool = False) -> Results:
         root,
         tuple(sorted(paths)),
         tuple(sorted(damaged, key=lambda found: found.path)),
+        tuple(sorted(diverged, key=lambda found: found.path)),
         tuple(sorted(unfinished)),
     )
+
+
+_DIVERGED = (
+    "its weights are not finite",
+    "other settings, such as a smaller learning_rate, may keep them so",
+    "diverged",
+)
 
 
 def has_marker(path: str | Path) -> bool:

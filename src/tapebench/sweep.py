@@ -35,7 +35,7 @@ ATTEMPTS = 2
 PATIENCE = 1.0
 """Seconds until a run that another process holds is asked for again."""
 
-LOG = "log.txt"
+LOG = store.LOG
 """In a run's directory: what was printed while it was made, and why it failed."""
 
 SINGLE_THREAD = {
@@ -234,7 +234,8 @@ class _Worker:
         self.heard = b""
         self.warm: str | None = None
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tapebench.sweep", str(self.core)],
+            # -P: what lies in the current directory is not for Python to import.
+            [sys.executable, "-P", "-m", "tapebench.sweep", str(self.core)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **SINGLE_THREAD},
@@ -387,7 +388,8 @@ def _logged(path: Path) -> Iterator[None]:
     sys.stderr.flush()
     before = os.dup(2)
     try:
-        with path.open("ab") as file:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(path, flags, 0o666), "ab") as file:
             os.dup2(file.fileno(), 2)
         yield
     finally:

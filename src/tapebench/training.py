@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 
+MAX_STEPS = 2**31
+"""What agents count their steps with holds no more."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
@@ -65,6 +68,8 @@ class RunSpec:
         for name in ("steps", "evaluate_every", "episodes", "last"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.steps >= MAX_STEPS:
+            raise ValueError(f"steps must be below {MAX_STEPS:,}, not {self.steps:,}")
         if self.steps % self.evaluate_every:
             raise ValueError(
                 f"steps must be a multiple of evaluate_every, {self.evaluate_every}, "
@@ -287,8 +292,13 @@ class _Trainer:
         self._tell()
 
     def finish(self) -> None:
+        from tapebench.agents import api
+
         opened, last = self.opened, self.spec.last
-        opened.finish(summarise(opened.read("curve"), opened.read("eval"), last))
+        summary = summarise(opened.read("curve"), opened.read("eval"), last)
+        if not is_finite(api.to_arrays(self.state)):
+            summary["diverged"] = True
+        opened.finish(summary)
 
     def evaluate(self) -> None:
         """Sit the exam; keep means per rule, and every episode where the evaluation counts."""
@@ -396,12 +406,22 @@ def summarise(curve: store.Table, episodes: store.Table, last: int) -> dict[str,
     return summary
 
 
+def is_finite(arrays: Mapping[str, np.ndarray]) -> bool:
+    """Whether all that a state has learnt is finite. If not, its choices mean nothing: the largest
+    of values that are no numbers is the first."""
+    from tapebench.agents import api
+
+    learned = api.learnt(arrays).values()
+    return all(np.isfinite(array).all() for array in learned if array.dtype.kind == "f")
+
+
 class Stored(NamedTuple):
     """What a run had learnt at its last checkpoint."""
 
     policy: Policy
     spec: RunSpec
     step: int
+    is_finite: bool = True
 
 
 def load_run(path: Path, task: Task) -> Stored:
@@ -424,9 +444,8 @@ def load_run(path: Path, task: Task) -> Stored:
     agent = spec.make_agent()
     key = seeding.key(spec.seed, "train", spec.agent)
     step, arrays = found
-    return Stored(
-        agent.policy(api.from_learnt(jax.eval_shape(agent.init, key), arrays)), spec, step
-    )
+    state = api.from_learnt(jax.eval_shape(agent.init, key), arrays)
+    return Stored(agent.policy(state), spec, step, is_finite(arrays))
 
 
 def load_runs(path: Path, task: Task) -> list[Stored]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,18 +41,19 @@ def screen(stderr: bool = False) -> Console:
 
 
 def load_results(place: Path) -> Results:
-    """The finished runs under a directory; what is damaged there is named on standard error."""
+    """The finished runs under a directory; those that do not count are named on standard error."""
     from tapebench import store
 
     found = store.load(place)
-    name_damage(found.damaged)
+    name_damage(found.left_out)
     return found
 
 
 def name_damage(damaged: Iterable[Damage]) -> None:
     """A line on standard error for each run that is left out, with what makes it again."""
+    console = screen(stderr=True)
     for damage in damaged:
-        print(f"tape: {damage}", file=sys.stderr)
+        console.print(f"tape: {damage}", style="red", highlight=False, soft_wrap=True)
 
 
 def name_damage_in(*names: str) -> None:
@@ -62,7 +62,7 @@ def name_damage_in(*names: str) -> None:
 
     for name in names:
         if Path(name).is_dir() and not store.has_marker(name):
-            name_damage(store.load(name).damaged)
+            name_damage(store.load(name).left_out)
 
 
 def in_a_line(error: Exception) -> str:

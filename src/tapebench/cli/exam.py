@@ -328,6 +328,12 @@ def print_score(document: dict[str, Any]) -> None:
     add("", "AUC distance", of("auc_distance"))
     add("", "return", of("return"), digits=2)
     console.print(table)
+    if document["diverged"]:
+        console.print(
+            f"diverged: the weights of {document['diverged']} of {document['runs']} runs are not "
+            "finite, so this score means nothing",
+            style="red",
+        )
     if conditions.made != "by us":
         console.print(f"made {describe(conditions)}")
     if document.get("drop_composition") is not None:

@@ -404,7 +404,7 @@ def runs_shown(total: int, done: int) -> Iterator[Any]:
 
 
 def print_summaries(summaries: dict[str, Any]) -> None:
-    """One line for each run, and their mean."""
+    """One line for each run, in red if it diverged, and the mean of those that did not."""
     from rich.table import Column, Table
 
     table = Table(
@@ -426,17 +426,24 @@ def print_summaries(summaries: dict[str, Any]) -> None:
             *(shown(summary, side, "success") for side in sides),
             *(shown(summary, side, "final_distance") for side in sides),
             f"{summary['steps']:,}",
+            style="red" if summary.get("diverged") else None,
         )
+    counted = [summary for summary in summaries.values() if not summary.get("diverged")]
     if len(summaries) > 1:
         table.add_section()
         means = [
             f"{sum(s[side][metric] for s in present) / len(present):.3f}" if present else ""
             for metric in ("success", "final_distance")
             for side in sides
-            for present in [[s for s in summaries.values() if side in s]]
+            for present in [[s for s in counted if side in s]]
         ]
         table.add_row("mean", *means, "")
-    screen().print(table)
+    console = screen()
+    console.print(table)
+    for name, summary in summaries.items():
+        if summary.get("diverged"):
+            said = f"{name} diverged: its weights are not finite, and it does not count"
+            console.print(said, style="red", highlight=False, soft_wrap=True)
 
 
 def print_next(specs: Sequence[RunSpec], results: Path) -> None:

@@ -168,7 +168,7 @@ def read(
     results decides how the advice calls it.
     """
     stored = store.load(root)
-    missing = [str(damage) for damage in stored.damaged]
+    missing = [str(damage) for damage in stored.left_out]
     missing += _unfinished(stored)
     runs: dict[store.RunId, _Run] = {}
     exams: dict[str, Exam] = {}
@@ -232,7 +232,7 @@ def read(
         for bundle in bundles
         if id(bundle) not in used and _canonical(bundle.exam.identity) not in exams_of_others
     ]
-    return Findings(root, tuple(contests), tuple(missing), stored.damaged)
+    return Findings(root, tuple(contests), tuple(missing), stored.left_out)
 
 
 def _as_named(root: Path, path: Path) -> Path:

@@ -41,8 +41,8 @@ def success(outcome):
 
 
 def margin(share, exam=EXAM):
-    """Three standard errors of a difference between two such shares."""
-    return 3 * np.sqrt(2 * share * (1 - share) / (len(exam.rules) * exam.episodes))
+    """Four standard errors of a difference between two such shares."""
+    return 4 * np.sqrt(2 * share * (1 - share) / (len(exam.rules) * exam.episodes))
 
 
 # The order.
@@ -273,6 +273,45 @@ def test_what_was_finished_before_a_failure_is_kept_row_by_row():
     np.testing.assert_array_equal(rows["steps"], whole["steps"][same])
 
 
+def test_of_a_row_that_fills_up_a_batch_the_first_play_counts(tmp_path):
+    """300 rows in batches of 256: the last 212 seats are of rows that were played before."""
+    exam = make_exam(length=8, horizon=8, episodes=10, rules="test")
+    file = tmp_path / "b.tape"
+    found = protocol.evaluate("agents_that_peek:draws", exam)
+    found.write_bundle(file)
+    again = bundle.verify(file)
+    np.testing.assert_array_equal(again.episodes.success, found.runs[0].success)
+    sitting = rollout.prepare(policy.random(exam.task), exam.task, None, 2)
+    rows = np.arange(sitting.num)
+    once = sitting.play(rows)
+    other = replace(once, cells=np.where(once.moved, 7 - once.cells, -1))
+    np.testing.assert_array_equal(
+        sitting.episodes([(rows, once), (rows, other)]).cells,
+        sitting.episodes([(rows, once)]).cells,
+    )
+
+
+def test_an_agent_that_recognises_the_check_is_found_all_the_same():
+    """It logs what it did and repeats it where a batch looks like one that it has played."""
+    found = protocol.evaluate("agents_that_peek:hides", EXAM, subprocess=True)
+    assert found.conditions.rows == "not repeatable"
+
+
+def test_an_agent_that_fails_in_a_later_seed_keeps_what_was_finished():
+    with pytest.raises(protocol.UnfinishedError, match="enough") as got:
+        protocol.evaluate("agents_that_peek:tires", SMALL, seeds=3)
+    assert len(got.value.rows["success"]) == 768 + 256
+    assert sorted(set(got.value.rows["seed"])) == [0, 1]
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_answers_that_are_no_arrays_keep_what_was_finished_too(apart):
+    with pytest.raises(protocol.UnfinishedError, match=r"gives_up: act\(\) failed") as got:
+        protocol.evaluate("agents_that_peek:gives_up", SMALL, subprocess=apart)
+    assert len(got.value.rows["success"]) == seating.BATCH
+    assert str(got.value).isprintable()
+
+
 # What is said of it.
 
 
@@ -396,6 +435,7 @@ def test_rows_and_scores_carry_the_seating():
         Conditions("by us").as_dict() | {"order": "xyz"},
         Conditions("by us").as_dict() | {"order": 7},
         Conditions("by us").as_dict() | {"order": "00" * 40},
+        Conditions("by us").as_dict() | {"order": "ab  cd"},
         Conditions("by us").as_dict() | {"more": 1},
     ],
 )

@@ -19,6 +19,7 @@ headers and raw arrays, never pickles.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import os
@@ -41,6 +42,7 @@ from tapebench.policy import Policy, blind
 DEADLINE = 60.0
 """Seconds for one call of an agent, by default; starting it may take five times as long."""
 
+_PR_SET_DUMPABLE = 4
 _MAX_HEADER = 1 << 16
 _MAX_ARRAY = 1 << 30
 _MAX_DETAILS = 8000
@@ -93,15 +95,14 @@ def _conduct(what: str) -> Iterator[None]:
     except (AgentError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        message = f"{what} failed: {_describe(error)}{_place(error)}"
+        message = _printable(f"{what} failed: {_describe(error)}{_place(error)}")
         raise AgentError(message, _details(error)) from error
 
 
 def _describe(error: BaseException) -> str:
-    try:
+    text = ""
+    with suppress(BaseException):
         text = " ".join(str(error).split())[:200]
-    except Exception:
-        text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -126,7 +127,7 @@ def _own_frames(error: BaseException) -> traceback.StackSummary:
 
 def _details(error: BaseException) -> str:
     """The whole traceback as text."""
-    with suppress(Exception):
+    with suppress(BaseException):
         lines = traceback.format_exception(type(error), error, error.__traceback__)
         return "".join(lines)[-_MAX_DETAILS:]
     return ""
@@ -155,12 +156,12 @@ def in_process(agent: Any, name: str, length: int) -> Policy:
         # A copy, contiguous: what an agent does to its observations stays its own.
         shown = np.array(obs, np.float32, order="C")
         with _conduct(f"{name}: act()"):
-            actions = memory.act(shown)
+            actions = np.asarray(memory.act(shown))
         return memory, check_actions(actions, len(obs), length, name)
 
     def belief(memory: Any) -> np.ndarray:
         with _conduct(f"{name}: belief()"):
-            found = memory.belief()
+            found = np.asarray(memory.belief())
         return check_belief(found, name)
 
     has_belief = callable(getattr(agent, "belief", None))
@@ -209,13 +210,15 @@ def in_subprocess(
 class _Child:
     """The other process, seen from this one.
 
-    It leads a process group of its own, so that nothing it has started outlives it.
+    It leads a process group of its own, and all of the group ends with it. While it runs, this
+    process keeps its memory from others of the same user, as far as the system does that.
     """
 
     def __init__(self, spec: str, name: str, deadline: float) -> None:
         if not deadline > 0:
             raise ValueError(f"the deadline must be above 0 seconds, not {deadline}")
         self._name, self._deadline = name, deadline
+        _keep_memory(private=True)
         self._process = subprocess.Popen(
             # -P: files of the current directory are for the agent, not for Python itself.
             [sys.executable, "-P", "-m", "tapebench.guest", spec],
@@ -238,10 +241,13 @@ class _Child:
     def call(self, method: str, array: np.ndarray | None = None, **given: Any) -> Any:
         """Call a method over there; what it gives, or an `AgentError`."""
         until = time.monotonic() + self._deadline
+        if method == "reset":
+            _keep_memory(private=True)  # another one may have ended meanwhile
         self._send(_message({"method": method, **given}, array), method, until)
         return self._receive(method, until)[1]
 
     def end(self) -> None:
+        _keep_memory(private=False)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.kill()
@@ -304,6 +310,15 @@ class _Child:
             f"was ended by signal {-code}" if code and code < 0 else f"ended with exit code {code}"
         )
         return AgentError(f"{self._name}: its process {how} during {method}()")
+
+
+def _keep_memory(private: bool) -> None:
+    """Ask Linux to keep other processes of this user from reading this one's memory, or no more.
+
+    Whoever may trace anything, as root may, reads it all the same.
+    """
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, int(not private), 0, 0, 0)
 
 
 class _Plain:
@@ -392,7 +407,8 @@ def serve(spec: str) -> None:
             given = {"reset": (header.get("num"),), "act": (array,), "belief": ()}[method]
             with _conduct(f"{spec}: {method}()"):
                 found = getattr(agent, method)(*given)
-            answer({}, None if method == "reset" else _as_array(found, spec, method))
+                array = None if method == "reset" else _as_array(found, spec, method)
+            answer({}, array)
     except EOFError:
         return
     except AgentError as error:

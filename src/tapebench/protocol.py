@@ -10,9 +10,9 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -119,7 +119,9 @@ class Outcome:
         return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
     def write_bundle(self, path: Path) -> None:
-        """The first seed's actions as a bundle."""
+        """The actions of the one run as a bundle."""
+        if len(self.runs) > 1:
+            raise ValueError(f"a bundle holds one run, not the {len(self.runs)} of {self.policy}")
         about = {
             "policy": self.policy,
             "sees_rule": self.sees_rule,
@@ -164,7 +166,7 @@ def evaluate(
         raise ValueError(f"seeds must be at least 1, not {seeds}")
     began = time.monotonic()
     runs: list[Episodes] = []
-    with _entrants(who, exam, name, seeds, subprocess, deadline) as (made, entrants):
+    with _entrants(who, exam, name, seeds, subprocess, deadline) as (made, entrants, afresh):
         first = entrants[0].policy
         labels = tuple(entrant.label for entrant in entrants)
         # Each time in another order: an agent may remember who sat where.
@@ -180,7 +182,7 @@ def evaluate(
                 sees_rule=first.sees_rule,
                 exam=exam,
                 runs=tuple(runs),
-                labels=labels,
+                labels=labels[: len(runs)],
                 seconds=spent,
                 conditions=conditions,
                 diverged=sum(not entrant.is_finite for entrant in entrants),
@@ -213,17 +215,29 @@ def evaluate(
                     finished = _only_played(finished, exam, done, played)
                 raise UnfinishedError(error, finished) from error
             runs.append(sitting.episodes(played))
-            if made != "by us" and number == 1:
-                rows_are = _check(sitting, seats[0], played)
+            if made != "by us":
+                seen = _check(sitting, seats[number - 1], played, afresh)
+                # Of several times the worst is said.
+                rows_are = max(rows_are, seen, key=_GRAVITY.index)
         return outcome(runs)
 
 
+_GRAVITY = ("not checked", "independent", "not repeatable", "pools rows")
+
+
+Afresh = Callable[[], AbstractContextManager[Policy]]
+"""Makes the policy another time, in a process of its own if it has one."""
+
+
 def _check(
-    sitting: Sitting, seats: seating.Seating, played: Sequence[tuple[np.ndarray, Steps]]
+    sitting: Sitting,
+    seats: seating.Seating,
+    played: Sequence[tuple[np.ndarray, Steps]],
+    afresh: Afresh | None,
 ) -> str:
     """`Sitting.check`; an agent that fails at what it has done before is not repeatable either."""
     try:
-        return sitting.check(seats, played)
+        return sitting.check(seats, played, afresh)
     except AgentError:
         return "not repeatable"
 
@@ -264,8 +278,9 @@ class _Entrant(NamedTuple):
 @contextmanager
 def _entrants(
     who: Any, exam: Exam, name: str | None, seeds: int, subprocess: bool, deadline: float
-) -> Iterator[tuple[str, list[_Entrant]]]:
-    """Everyone who sits the exam, and where it acts (one of `seating.MADE`).
+) -> Iterator[tuple[str, list[_Entrant], Afresh | None]]:
+    """Where they act (one of `seating.MADE`), everyone who sits the exam, and what makes the policy
+    another time, where that can be done.
 
     That is the runs in a directory, or a policy with several seeds.
     """
@@ -282,21 +297,30 @@ def _entrants(
                 _Entrant(run.policy, 0, Label(run.spec.seed, run.step), run.is_finite)
                 for run in training.load_runs(Path(who), exam.task)
             ],
+            None,
         )
     elif isinstance(who, str) and ":" in who and subprocess:
-        with guest.in_subprocess(who, name or who, length, deadline) as policy:
-            yield "in a process of its own", untrained(policy)
+        afresh = partial(guest.in_subprocess, who, name or who, length, deadline)
+        with afresh() as policy:
+            yield "in a process of its own", untrained(policy), afresh
     else:
-        made = "in this process"
+        made: str = "in this process"
+        again: Afresh | None = None
         if isinstance(who, Policy):
             policy = who
         elif not isinstance(who, str):
             policy = guest.in_process(who, name or type(who).__name__, length)
         elif ":" in who:
+            again = partial(_in_process, who, name or who, length)
             policy = guest.in_process(guest.make_agent(who), name or who, length)
         else:
             policy, made = references.make(who, exam.task, exam.origin), "by us"
-        yield made, untrained(policy)
+        yield made, untrained(policy), again
+
+
+@contextmanager
+def _in_process(spec: str, name: str, length: int) -> Iterator[Policy]:
+    yield guest.in_process(guest.make_agent(spec), name, length)
 
 
 @dataclass(frozen=True, kw_only=True)

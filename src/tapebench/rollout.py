@@ -16,6 +16,7 @@ only sign of it. After its last trial an episode stands still.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
@@ -195,14 +196,17 @@ class Sitting:
     def episodes(self, played: Sequence[tuple[np.ndarray, Steps]]) -> Episodes:
         """Batches, each with the rows that were seated in it, put back in order.
 
-        Rows that nobody has played are as if no step had been taken in them.
+        Of a row that was played more than once the first time counts. Rows that nobody has played
+        are as if no step had been taken in them.
         """
         horizon, trials = self.task.horizon, self.trials
         cells = np.full((self.num, trials, horizon), -1, np.int16)
         wrong = np.zeros((self.num, trials, horizon + 1), np.int16)
         wrong[:, :, 0] = dynamics.hamming(self.start.tape, self.start.goal).T
+        is_new = np.ones(self.num, bool)
         for rows, steps in played:
-            seat, column = np.nonzero(steps.moved)
+            seat, column = np.nonzero(steps.moved & is_new[rows][:, None])
+            is_new[rows] = False
             place = rows[seat], steps.trial[seat, column], steps.t[seat, column]
             cells[place] = steps.cells[seat, column]
             wrong[:, :, 1:][place] = steps.wrong[seat, column]
@@ -222,16 +226,24 @@ class Sitting:
             trials=trials,
         )
 
-    def check(self, seating: Seating, played: Sequence[tuple[np.ndarray, Steps]]) -> str:
+    def check(
+        self,
+        seating: Seating,
+        played: Sequence[tuple[np.ndarray, Steps]],
+        afresh: Callable[[], AbstractContextManager[Policy]] | None = None,
+    ) -> str:
         """Does the policy keep its rows apart? Some rows are played twice more; see `seating.ROWS`.
 
-        Once among the same neighbours, once among others, in the same seats of as large a batch.
+        Once among the same neighbours, once among others, in the same seats of as large a batch;
+        each time by a policy made `afresh`, if that can be, which remembers nothing of the exam.
         """
         number, seats, others = seating.check(self.num)
         rows, first = played[number]
-        return verdict(
-            *(self.actions(s)[seats] for s in (first, self.play(rows), self.play(others)))
-        )
+        found = [self.actions(first)[seats]]
+        for neighbours in (rows, others):
+            with nullcontext(self.policy) if afresh is None else afresh() as policy:
+                found.append(self.actions(replace(self, policy=policy).play(neighbours))[seats])
+        return verdict(*found)
 
 
 def prepare(

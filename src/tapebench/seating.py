@@ -12,6 +12,7 @@ keeps its rows apart, and a check finds those that do not.
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -64,10 +65,12 @@ class Seating:
         """What to play again: the number of a batch, some of its seats, and other neighbours.
 
         The last are the rows of a whole batch in which those seats are taken by whom they were,
-        and all others by rows drawn from the whole exam.
+        and all others by rows drawn from the whole exam. It is not the first batch if there is
+        another, since that one nobody could play by what it remembered.
         """
         batches = self.batches(num)
-        number = int(self.order(len(batches), "batch")[0])
+        later = range(1, len(batches)) or range(1)
+        number = later[int(self.order(len(later), "batch")[0])]
         rows = batches[number]
         seats = np.sort(self.order(len(rows), "seats")[: max(min(CHECKED, len(rows) // 2), 1)])
         drawn = [self._mark("neighbour", seat) for seat in range(len(rows))]
@@ -100,6 +103,9 @@ def verdict(first: np.ndarray, among_same: np.ndarray, among_others: np.ndarray)
     return "independent" if np.array_equal(first, among_others) else "pools rows"
 
 
+_ORDER = re.compile("([0-9a-f]{32})?")
+
+
 @dataclass(frozen=True)
 class Conditions:
     """How a result was made, as the evaluator saw it. Of a bundle it is what the bundle says."""
@@ -117,9 +123,8 @@ class Conditions:
             raise ValueError("it does not say how it was made in words that are known")
         if type(self.seating) is not int or not 1 <= self.seating <= VERSION:
             raise ValueError(f"it is of seating {self.seating!r}; known are 1 to {VERSION}")
-        if not isinstance(self.order, str) or len(self.order) > 64:
-            raise ValueError("its order is none")
-        bytes.fromhex(self.order)
+        if not isinstance(self.order, str) or not _ORDER.fullmatch(self.order):
+            raise ValueError("it does not say in which order it was played")
 
     @property
     def remarks(self) -> tuple[str, ...]:

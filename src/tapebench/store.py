@@ -52,8 +52,9 @@ LOG = "log.txt"
 TABLES = ("eval", "curve", "train")
 """What runs hold as Parquet, each in a file of that name."""
 MAX_JSON = 16 << 20
-SMALL_JSON = 1 << 20
-"""Bytes up to which a JSON file's content is compared with the marker whenever a run is read."""
+SMALL = 4 << 20
+"""Bytes up to which the content of a table or a JSON file is compared with the marker whenever a
+run is read."""
 MAX_CHECKPOINT = 4 << 30
 
 T = TypeVar("T")
@@ -773,9 +774,9 @@ def is_finished(path: str | Path) -> bool:
 def damage(path: str | Path, *, thorough: bool = False) -> str | None:
     """What is wrong with a run that has a marker; None if it is sound.
 
-    Every file must be there with the size that the marker says, JSON with the same content, and
-    tables must begin and end as Parquet does. Only `thorough` compares the content of large files
-    too: it reads them all.
+    Every file must be there with the size that the marker says, tables and JSON with the same
+    content, and large tables must begin and end as Parquet does. Only `thorough` compares the
+    content of these and of checkpoints too: it reads them all.
     """
     try:
         marker = read_object(Path(path, MARKER))
@@ -814,7 +815,7 @@ def _file_damage(path: str, name: str, about: Any, thorough: bool) -> str | None
             return f"{name} is not a regular file"
         if status.st_size != size:
             return f"{name} has {status.st_size:,} bytes instead of {size:,}"
-        if thorough or (name.endswith(".json") and size <= SMALL_JSON):
+        if thorough or (name.endswith((".json", ".parquet")) and size <= SMALL):
             if file_hash(Path(file)) != about.get("sha256"):
                 return f"{name} is not what was written"
         elif name.endswith(".parquet"):

@@ -132,6 +132,15 @@ def ends(interval: Sequence[float]) -> str:
     return f"[{interval[0]:.3f}, {interval[1]:.3f}]"
 
 
+def free_name(path: Path) -> Path:
+    """The path, or with a number if something is there already: nothing is overwritten."""
+    number, found = 1, path
+    while found.exists():
+        number += 1
+        found = path.with_stem(f"{path.stem}-{number}")
+    return found
+
+
 def check_target(path: Path) -> None:
     """Refuse a place that cannot be written to before any work is done for it."""
     if path.is_dir():

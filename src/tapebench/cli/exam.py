@@ -14,6 +14,7 @@ import tyro
 from tapebench.cli.console import (
     check_target,
     ends,
+    free_name,
     name_damage_in,
     parse_rules,
     progress,
@@ -124,8 +125,11 @@ class Evaluate:
             rows = getattr(failure, "rows", None)
             if rows is None:
                 raise ValueError(f"{failure} (no episode was finished)") from None
-            kept = self.out or Path("unfinished.parquet")
-            store.write_table(kept, rows)
+            kept = free_name(Path("unfinished.parquet"))
+            try:
+                store.write_table(kept, rows)
+            except ValueError as error:
+                raise ValueError(f"{failure} (finished episodes are lost: {error})") from None
             count = len(rows["success"])
             raise ValueError(f"{failure} ({count} finished episodes are kept in {kept})") from None
         # Printed before it is written: a full disk takes no result with it.
@@ -133,14 +137,19 @@ class Evaluate:
             print(json.dumps(document), flush=True)
         else:
             print_score(document)
-        if self.out is not None:
-            store.write_table(self.out, outcome.rows())
-            print(f"wrote {self.out}", file=sys.stderr)
-        if self.bundle is not None:
-            if len(outcome.runs) > 1:
-                raise ValueError(f"a bundle holds one run: name one of those in {self.policy}")
-            outcome.write_bundle(self.bundle)
-            print(f"wrote {self.bundle}", file=sys.stderr)
+        failures = []
+        for target, write in (
+            (self.out, lambda path: store.write_table(path, outcome.rows())),
+            (self.bundle, outcome.write_bundle),
+        ):
+            if target is not None:
+                try:
+                    write(target)
+                    print(f"wrote {target}", file=sys.stderr)
+                except ValueError as error:
+                    failures.append(str(error))
+        if failures:
+            raise ValueError("; ".join(failures))
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ def test_a_rule_is_looked_at_with_the_keyboard(visit, address):
 def test_an_episode_is_played_back_step_by_step(visit, address):
     page = visit(address)
     page.click(".explorer [data-rule='110']")
-    page.select_option(".detail .choice:nth-of-type(1) select", "first-one")
+    page.select_option(".detail .choice:nth-of-type(1) select", "first-one (declared blind)")
     page.select_option(".detail .choice:nth-of-type(2) select", index=2)
     episodes, row = sit("first-one", 0), list(EXAM.rules).index(110)
     tapes, cells = episodes.trace(row, 2)

@@ -146,3 +146,11 @@ def test_columns_of_sentences_are_broken_into_lines_and_others_are_not():
         f'<th scope=row class="text prose">{sentence}</th><td class="text">x</td><td'
         in table.html()
     )
+
+
+def test_text_in_csv_is_never_a_formula():
+    names = ("=1+1", "+x", "-y", "@z", "plain", "a=b")
+    made = Table("t", "T", "", (Column("name"), Column("n")), tuple(Row((n, -1)) for n in names))
+    cells = [line.split(",")[1] for line in made.csv().splitlines()[1:]]
+    assert cells == ["'=1+1", "'+x", "'-y", "'@z", "plain", "a=b"]
+    assert all(line.endswith(",-1") for line in made.csv().splitlines()[1:]), "numbers stay"

@@ -317,7 +317,12 @@ def _values(cell: Cell) -> list[str]:
         return [_digits(value) for value in (cell.mean, cell.low, cell.high)]
     if cell is None:
         return ["", "", ""]
-    return [cell if isinstance(cell, str) else _digits(cell), "", ""]
+    return [_inert(cell) if isinstance(cell, str) else _digits(cell), "", ""]
+
+
+def _inert(text: str) -> str:
+    """Text that a spreadsheet does not take for a formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 def _digits(value: float) -> str:

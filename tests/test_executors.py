@@ -75,7 +75,21 @@ def test_a_cluster_that_is_not_there_is_one_clear_line(tmp_path, monkeypatch):
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     with pytest.raises(ValueError, match="cannot join a Ray cluster at 'auto'"):
-        Ray().run(SHORT, tmp_path, ignore, ignore)
+        Ray(insecure=True).run(SHORT, tmp_path, ignore, ignore)
+
+
+@pytest.mark.parametrize("mode", [None, "disabled"])
+def test_a_cluster_without_a_token_is_refused_before_anything_is_sent_to_it(
+    tmp_path, monkeypatch, mode
+):
+    pytest.importorskip("ray")
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    if mode is not None:
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    monkeypatch.setattr("ray.init", lambda **given: pytest.fail("it was joined"))
+    for address in ("auto", "127.0.0.1:1"):
+        with pytest.raises(ValueError, match="without a token lets everybody run anything"):
+            Ray(address).run(SHORT, tmp_path, ignore, ignore)
 
 
 def test_no_server_is_started_that_others_could_reach(tmp_path):
@@ -193,6 +207,7 @@ def test_an_array_of_jobs_makes_the_same_rows(tmp_path):
     assert {event["run"] for event in events} == {str(spec.id) for spec in SHORT}
     assert sweep.run_all(SHORT, tmp_path / "local") == []
     same_rows(SHORT, tmp_path / "slurm", tmp_path / "local")
+    assert (tmp_path / "slurm" / "slurm").stat().st_mode & 0o777 == 0o700
     # Nothing is left to do, so nothing is made again.
     marker = tmp_path / "slurm" / str(SHORT[0].id) / store.MARKER
     before = marker.stat().st_mtime_ns

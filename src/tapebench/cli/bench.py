@@ -33,6 +33,8 @@ class RayOptions:
     """auto for the cluster that this machine is part of, or HOST:PORT."""
     bring_back: bool = False
     """Bring results back through Ray even if the nodes seem to share the results directory."""
+    insecure: bool = False
+    """Join a cluster that has no token, on which everybody can run anything."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,8 @@ class Bench:
             from tapebench.executors.ray import Ray
 
             executors.require("ray", "ray")
-            return Ray(self.ray.address, self.workers, self.ray.bring_back)
+            given = self.ray
+            return Ray(given.address, self.workers, given.bring_back, given.insecure)
         if self.executor == "vmap":
             from tapebench.executors.vmap import TOGETHER, Vmap
 

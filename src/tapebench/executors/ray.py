@@ -54,6 +54,8 @@ class Ray:
     """Tasks at a time; by default as many as the cluster has cores."""
     bring_back: bool = False
     """Do not look whether the nodes see the results directory."""
+    insecure: bool = False
+    """Join a cluster without a token: whoever can reach it can run anything on it."""
     name: str = "ray"
 
     @property
@@ -64,12 +66,27 @@ class Ray:
         self, specs: Sequence[RunSpec], root: Path, report: training.Report, change: Change
     ) -> list[Failure]:
         require("ray", "ray")
-        with _connected(self.address, self.slots):
+        with _connected(self.address, self.slots, self.insecure):
             return _Driver(self, root.resolve(), report, change).run(specs)
 
 
+def _check_token(address: str) -> None:
+    """Refuse to talk to a cluster without a token.
+
+    Unless `RAY_AUTH_MODE` says so Ray uses none, with `ray start` not even if there is one.
+    """
+    if address != "local" and os.environ.get("RAY_AUTH_MODE") != "token":
+        raise ValueError(
+            "a Ray cluster without a token lets everybody run anything on it: "
+            "`ray get-auth-token --generate` makes one, `export RAY_AUTH_MODE=token` on every node "
+            "and here uses it; --insecure joins one without"
+        )
+
+
 @contextmanager
-def _connected(address: str, cores: int) -> Iterator[None]:
+def _connected(address: str, cores: int, insecure: bool = False) -> Iterator[None]:
+    if not insecure:
+        _check_token(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     given: dict[str, Any] = {"address": address}
     with ExitStack() as stack:
@@ -89,7 +106,7 @@ def _connected(address: str, cores: int) -> Iterator[None]:
             said = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
             raise ValueError(
                 f"cannot join a Ray cluster at {address!r} ({said}): start one with "
-                "`ray start --head`, and have its token here"
+                "`RAY_AUTH_MODE=token ray start --head`, and have its token here"
             ) from None
         stack.callback(ray.shutdown)
         # Ray prints what its nodes complain about; standard output is for results.
@@ -105,7 +122,7 @@ def _check_alone() -> None:
     if {name for _, name in socket.if_nameindex()} != {"lo"}:
         raise ValueError(
             "a Ray of one's own would listen to the network: use --executor local, or start a "
-            "cluster with `ray start --head` if you want that"
+            "cluster with `RAY_AUTH_MODE=token ray start --head` if you want that"
         )
 
 

@@ -173,7 +173,10 @@ class _Array:
         self.read = [0] * self.count
         self.asked = time.monotonic()
         root = place.parents[1]
-        place.mkdir(parents=True)
+        # submitit keeps its jobs as pickles in there, and runs what it reads.
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.parent.chmod(0o700)
+        place.mkdir()
         orders = (
             json.dumps({"run": str(spec.id), "root": str(root), "spec": asdict(spec)})
             for spec in specs

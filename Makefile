@@ -5,7 +5,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet --constraint requirements.lock
 
-.PHONY: bench test quick lint browser throughput cost training-speed sweeps worlds lock data clean
+.PHONY: bench test quick fuzz lint browser throughput cost training-speed sweeps worlds lock data clean
 
 # What needs no learning, then every baseline of a track; `make bench TRACK=smoke` is over sooner.
 TRACK ?= lite
@@ -25,6 +25,10 @@ browser:
 	@command -v chromium >/dev/null \
 	  || ($(ROOT) apt-get -qq update && $(ROOT) apt-get -qq install -y --no-install-recommends chromium) \
 	  || echo "make: cannot install chromium here: the tests of the pages will fail" >&2
+
+# What comes from others, spoilt in every way that the fuzzer knows, for an hour.
+fuzz: $(VENV)/.installed-dev
+	$(VENV)/bin/python tests/fuzz.py --seconds 3600
 
 lint: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check .

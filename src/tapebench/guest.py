@@ -23,6 +23,7 @@ import ctypes
 import importlib
 import json
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -47,6 +48,9 @@ _MAX_HEADER = 1 << 16
 _MAX_ARRAY = 1 << 30
 _MAX_DETAILS = 8000
 """Letters of a traceback that are kept, the last ones."""
+
+_DTYPE = re.compile("[<>|=]?[biuf][1248]")
+"""What arrays of an agent may be of."""
 
 _PIPE, _READ = 1 << 16, 1 << 20
 """Bytes that are written and read at a time."""
@@ -359,8 +363,10 @@ def _parse(read: Callable[[int], bytes], name: str) -> tuple[dict[str, Any], np.
             raise _nonsense(name)
         if "shape" not in header:
             return header, None
+        if not _DTYPE.fullmatch(header["dtype"]):
+            raise _nonsense(name)
         dtype, shape = np.dtype(header["dtype"]), tuple(map(int, header["shape"]))
-        if dtype.kind not in "biuf" or len(shape) > 3 or min(shape, default=0) < 0:
+        if len(shape) > 3 or min(shape, default=0) < 0:
             raise _nonsense(name)
         bytes_wanted = int(np.prod(shape, dtype=object)) * dtype.itemsize
         if bytes_wanted > _MAX_ARRAY:

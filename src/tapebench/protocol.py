@@ -21,6 +21,7 @@ import numpy as np
 
 from tapebench import (
     bundle,
+    exact,
     guest,
     references,
     rules,
@@ -170,11 +171,11 @@ def evaluate(
         first = entrants[0].policy
         labels = tuple(entrant.label for entrant in entrants)
         # Each time in another order: an agent may remember who sat where.
-        seats = [_seating(made, first) for _ in entrants]
+        seats = [_seating(made, first, exam.task.length) for _ in entrants]
         rows_are = "not checked"
 
         def outcome(runs: Sequence[Episodes]) -> Outcome:
-            order = "" if seats[0] is OWN else seats[0].secret.hex()
+            order = "" if made == "by us" else seats[0].secret.hex()
             conditions = Conditions(made, rows_are, order)
             spent = time.monotonic() - began
             return Outcome(
@@ -242,13 +243,21 @@ def _check(
         return "not repeatable"
 
 
-def _seating(made: str, policy: Policy) -> seating.Seating:
-    """Ours sit in the usual order, all at once. Others in one that is drawn now, in batches unless
-    they are compiled."""
-    if made == "by us":
-        return OWN
-    drawn = seating.draw()
-    return drawn if policy.backend == "numpy" else replace(drawn, batch=None)
+def _seating(made: str, policy: Policy, length: int) -> seating.Seating:
+    """Ours sit in the usual order, others in one that is drawn now; who is compiled, all at once.
+
+    Batches of ours are there to show progress. On tapes of some lengths `optimal` would search for
+    the same answers again in each.
+    """
+    if made != "by us":
+        drawn = seating.draw()
+        return drawn if policy.backend == "numpy" else replace(drawn, batch=None)
+    is_searched = 16 < length <= exact.NUMPY_LENGTH
+    at_once = policy.backend == "jax" or is_searched
+    return OWN if at_once else replace(OWN, batch=_OWN_BATCH)
+
+
+_OWN_BATCH = 1024
 
 
 def _only_played(

@@ -317,16 +317,18 @@ def test_one_foreign_run_ends_no_reader(kind, tmp_path, capsys):
     bench.replay(tmp_path / "runs")
 
 
-def test_a_table_that_is_none_inside_is_named_and_the_others_are_shown(tmp_path):
+def test_a_table_that_is_none_inside_is_named_and_the_others_are_shown(tmp_path, monkeypatch):
     for seed in range(3):
         store_run(tmp_path, "any-one", seed)
     file = tmp_path / "main/any-one/fps30/s01/curve.parquet"
     data = file.read_bytes()
     file.write_bytes(data[:20] + b"\xff" * (len(data) - 40) + data[-20:])
-    found = results.read(tmp_path)
-    assert found.contests[0].entries[0].seeds == (0, 2)
-    (said,) = [said for said in found.missing if "s01 is left out" in said]
-    assert "tape train" in said
+    for large, what in ((store.SMALL, "s01 is damaged"), (0, "s01 is left out")):
+        monkeypatch.setattr(store, "SMALL", large)  # tables above it are not hashed
+        found = results.read(tmp_path)
+        assert found.contests[0].entries[0].seeds == (0, 2)
+        (said,) = [said for said in found.missing if what in said]
+        assert "tape train" in said
 
 
 @pytest.mark.usefixtures("tiny")

@@ -316,7 +316,9 @@ def test_the_page_is_whole_by_itself(made, parsed):
 def test_the_script_is_given_the_episodes_as_they_were(contest, parsed):
     document = json.loads(parsed.data)["contests"][0]
     assert document["tapes"][0] == f"{int(EXAM.tapes()[0, 0]):08b}"[::-1]
-    stored = np.frombuffer(base64.b64decode(document["episodes"]["first-one"]), np.uint8)
+    stored = np.frombuffer(
+        base64.b64decode(document["episodes"]["first-one (declared blind)"]), np.uint8
+    )
     stored = stored.reshape(len(RULES), page.SHOWN_TAPES, 8).astype(int)
     played = sit("first-one", 0).cells[:, : page.SHOWN_TAPES]
     np.testing.assert_array_equal(np.where(stored == page.NO_CELL, -1, stored), played)

@@ -207,6 +207,7 @@ def test_published_runs_are_made_again_to_the_bit(capsys, monkeypatch, tmp_path)
         table = store.read_table(path / "curve.parquet")
         table["success"] = table["success"] + np.float32(0.25)
         store.write_table(path / "curve.parquet", table)
+        store.mark(path)
     code, out, _ = tape(capsys, *verify, "--json")
     assert code == 1
     assert all("figures differ" in run["difference"] for run in json.loads(out)["runs"])

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -186,10 +185,10 @@ def test_a_failed_write_leaves_the_old_file_and_says_why(tmp_path):
 
 
 def test_a_full_disk_is_reported_by_name(tmp_path, monkeypatch):
-    def full(self, data):
+    def full(descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr("os.fsync", full)
     with pytest.raises(ValueError, match=r"cannot write .*a.json: No space left"):
         store.write_json(tmp_path / "a.json", {})
 

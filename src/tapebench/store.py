@@ -739,7 +739,7 @@ def load(root: str | Path, *, thorough: bool = False) -> Results:
             folders.clear()
             if reason := damage(place, thorough=thorough):
                 damaged.append(Damage(place, reason, remedy(place)))
-            elif read_object(place / "summary.json").get("diverged"):
+            elif _is_diverged(place / "summary.json"):
                 diverged.append(Damage(place, *_DIVERGED))
             else:
                 paths.append(root.resolve() / place.relative_to(root))
@@ -759,6 +759,11 @@ _DIVERGED = (
     "other settings, such as a smaller learning_rate, may keep them so",
     "diverged",
 )
+
+
+def _is_diverged(summary: Path) -> bool:
+    # Parsed only where the word is: there may be very many runs.
+    return b'"diverged"' in summary.read_bytes() and bool(read_object(summary).get("diverged"))
 
 
 def has_marker(path: str | Path) -> bool:

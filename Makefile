@@ -3,7 +3,10 @@
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
-PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet --constraint requirements.lock
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps
+# Exact versions with their hashes, from wherever pip is told to look. A file that differs by a bit
+# is refused.
+LOCKED := $(PIP) --require-hashes --requirement
 
 .PHONY: bench test quick fuzz lint browser throughput cost training-speed sweeps worlds lock data clean
 
@@ -59,12 +62,23 @@ worlds: $(VENV)/.installed-dev
 data: $(VENV)/.installed
 	$(VENV)/bin/python tools/make_data.py
 
-# The versions that are known to work together, from a fresh resolution of pyproject.toml.
+# The versions that are known to work together, from a fresh resolution of pyproject.toml for every
+# platform, with the hashes of all their files. torch stands apart, as it has two builds of one
+# version: the tests are run with the one for CPUs, found where TORCH_CPU says.
+TORCH_CPU ?= $(PIP_FIND_LINKS)
+RESOLVE := .lock-venv/bin/uv --quiet pip compile --upgrade --universal --python-version 3.11 \
+  --generate-hashes --no-annotate --no-header
 lock:
 	$(PYTHON) -m venv --clear .lock-venv
-	.lock-venv/bin/python -m pip install --quiet torch==2.13.0
-	.lock-venv/bin/python -m pip install --quiet --editable '.[dev]'
-	.lock-venv/bin/python -m pip freeze --exclude-editable | sed -E 's/ @ .*//; s/\+.*//' > requirements.lock
+	.lock-venv/bin/python -m pip install --quiet uv
+	$(RESOLVE) pyproject.toml --group build --output-file requirements.lock
+	echo 'torch; python_version < "3"' > .lock-venv/without-torch.txt
+	$(RESOLVE) pyproject.toml --group build --extra dev --constraint requirements.lock \
+	  --override .lock-venv/without-torch.txt --output-file requirements-dev.lock
+	echo 'torch==2.13.0+cpu' | $(RESOLVE) - --constraint requirements-dev.lock \
+	  --find-links "$(TORCH_CPU)" --output-file requirements-torch.lock
+	echo 'torch==2.13.0' | $(RESOLVE) - --constraint requirements-dev.lock \
+	  --output-file requirements-torch-cuda.lock
 	rm -r .lock-venv
 
 clean:
@@ -73,12 +87,16 @@ clean:
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
+# First what the project needs, by hash, then the project itself, which is built with what is there.
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml requirements.lock
-	$(PIP) --editable .
+	$(LOCKED) requirements.lock
+	$(PIP) --no-build-isolation --editable .
 	touch $@
 
-# torch comes first and alone: its version is pinned to one with a CPU build.
-$(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) torch==2.13.0
-	$(PIP) --editable '.[dev]'
+# The registry's torch for Linux comes with gigabytes of CUDA, so the CPU build is asked for first.
+$(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.lock requirements-torch.lock
+	$(LOCKED) requirements-dev.lock
+	$(LOCKED) requirements-torch.lock \
+	  || (echo "make: pip finds no torch 2.13.0+cpu here; taking the registry's build" >&2 \
+	    && $(LOCKED) requirements-torch-cuda.lock)
 	touch $@

@@ -4,6 +4,7 @@ import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -107,10 +108,44 @@ def test_relative_links_in_the_documents_lead_somewhere():
                 assert (document.parent / target).exists(), f"{document.name}: {target}"
 
 
-def test_the_lock_holds_exact_versions_and_no_address():
-    lines = (ROOT / "requirements.lock").read_text().split()
-    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines)
-    assert {"jax==0.10.2", "torch==2.13.0"} <= set(lines)
+LOCKS = ["requirements.lock", "requirements-dev.lock", "requirements-torch.lock"]
+
+
+def read_lock(name: str) -> dict[str, str]:
+    """The locked version of each package, every one with the hashes of its files."""
+    entries = (ROOT / name).read_text().replace("\\\n", " ").splitlines()
+    versions = {}
+    for entry in entries:
+        pinned = r"([a-z0-9-]+)==(\S+)( ; [^#]+?)?((?:\s+--hash=sha256:[0-9a-f]{64})+)\s*"
+        match = re.fullmatch(pinned, entry)
+        assert match, f"{name}: {entry}"
+        versions[match[1]] = match[2]
+    return versions
+
+
+@pytest.mark.parametrize("name", [*LOCKS, "requirements-torch-cuda.lock"])
+def test_the_lock_holds_exact_versions_with_hashes_and_no_address(name):
+    assert len(read_lock(name)) > 5
+    assert "://" not in (ROOT / name).read_text()
+
+
+def test_what_the_project_asks_for_is_locked_and_so_is_what_builds_it():
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        project = tomllib.load(file)
+    run, dev, torch = (read_lock(name) for name in LOCKS)
+
+    def names(requirements):
+        found = {re.split(r"[\[<>=;]", each)[0].lower().replace("_", "-") for each in requirements}
+        return found - {"tapebench"}
+
+    extras = project["project"]["optional-dependencies"].values()
+    assert names(project["project"]["dependencies"]) <= run.keys()
+    assert names(each for extra in extras for each in extra) <= dev.keys()
+    assert run.items() <= dev.items()
+    assert all(dev.get(name, version) == version for name, version in torch.items())
+    assert torch["torch"] == "2.13.0+cpu"
+    assert "torch" not in dev
+    assert project["build-system"]["requires"] == [f"hatchling=={run['hatchling']}"]
 
 
 def test_the_package_never_pickles():

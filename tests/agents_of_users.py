@@ -82,15 +82,3 @@ def not_a_number():
 
 def outside():
     return Broken(lambda obs, actions: actions + 100)
-
-
-def textual():
-    return Broken(lambda obs, actions: ["left"] * len(obs), after=0)
-
-
-def no_agent():
-    return 3
-
-
-def failing():
-    raise KeyError("weights")

@@ -28,7 +28,7 @@ SPEC = RunSpec(
     options={"width": 16, "chunk": 200, "warmup": 200, "replay_size": 2000, "batch": 16},
     length=8,
     horizon=8,
-    steps=8000,
+    steps=2400,
     evaluate_every=400,
     episodes=2,
     last=2,
@@ -45,6 +45,36 @@ def start_node(*options):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
+
+
+def start_head(port, *options):
+    """The first node of a cluster, once it listens."""
+    head = start_node("--head", f"--port={port}", "--include-dashboard=false", *options)
+
+    def is_up():
+        assert head.poll() is None, "the head of the cluster has ended"
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    wait_until(is_up)
+    return head
+
+
+def join_an_open_cluster():
+    """What a driver that has a token is told of a cluster that asks nobody for one."""
+    place = tempfile.mkdtemp(prefix="tape-ray-", dir="/tmp")
+    mode = os.environ["RAY_AUTH_MODE"]
+    os.environ["RAY_AUTH_MODE"] = "disabled"
+    head = start_head(6398, f"--temp-dir={place}")
+    os.environ["RAY_AUTH_MODE"] = mode
+    try:
+        Ray(address="127.0.0.1:6398").run([], Path(place), print, print)
+    except ValueError as error:
+        return str(error)
+    finally:
+        lose([head.pid, *children(head.pid)])
+        shutil.rmtree(place, ignore_errors=True)
+    return "joined"
 
 
 def children(pid):
@@ -127,18 +157,12 @@ def main(out):
     os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
     # A lost node should be missed within seconds.
     os.environ |= {"RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshold": "3"}
+    found = {"open": join_an_open_cluster()}
     port = 6399
     # Ray's sockets live there, and their paths must be short.
     place = tempfile.mkdtemp(prefix="tape-ray-", dir="/tmp")
     temp = f"--temp-dir={place}"
-    head = start_node("--head", f"--port={port}", "--include-dashboard=false", temp)
-
-    def is_up():
-        assert head.poll() is None, "the head of the cluster has ended"
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", port)) == 0
-
-    wait_until(is_up)
+    head = start_head(port, temp)
     other = start_node(f"--address=127.0.0.1:{port}")
     executor = Ray(address=f"127.0.0.1:{port}")
     import ray
@@ -153,7 +177,8 @@ def main(out):
             ray.shutdown()
 
     wait_until(has_two)
-    found = {"interfaces": [name for _, name in socket.if_nameindex()], "listeners": listeners()}
+    found["interfaces"] = [name for _, name in socket.if_nameindex()]
+    found["listeners"] = listeners()
 
     def kill_a_task():
         lose([pid for pid in children(1) if is_task(pid)][:1])

@@ -11,6 +11,7 @@ import pytest
 
 from stored_runs import EXAM, store_run
 from tapebench import bench, protocol, store, sweep, training
+from tapebench.exam import make_exam
 from tapebench.executors import Local
 from tapebench.report import results
 from test_bench import TINY, ignore, tiny  # noqa: F401
@@ -130,6 +131,13 @@ def test_a_damaged_run_is_named_by_every_reader(reader, runs, capsys):
     assert len(set(said)) == 1
     assert "eval.parquet has 100 bytes instead of" in said[0]
     assert said[0].endswith("tape train runs/tiny/dqn/fps30/s01 makes it again")
+
+
+def test_python_is_warned_of_damaged_runs_as_the_command_line_is(runs):
+    cut(runs / "tiny/dqn/fps30/s01/eval.parquet")
+    exam = make_exam(length=8, horizon=8, episodes=1, rules=[4])
+    with pytest.warns(store.DamageWarning, match="tiny/dqn/fps30/s01 is damaged"):
+        assert len(protocol.evaluate(runs / "tiny/dqn", exam).runs) == 2
 
 
 @pytest.mark.parametrize("command", ["evaluate", "compare"])

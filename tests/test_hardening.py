@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from stored_runs import store_run
-from tapebench import bench, bundle, protocol, splits, store, training
+from tapebench import bench, bundle, protocol, seeding, splits, store, training
+from tapebench.agents import api
 from tapebench.report import results
 from test_cli import tape
 
@@ -197,3 +198,58 @@ def test_the_tree_is_free_of_what_has_bitten_before():
             assert "hive_partitioning = false" in start[:200], file
         for start in text.split('"-m", "tapebench.')[:-1]:
             assert start.rstrip().endswith('"-P",'), file
+
+
+# Checkpoints of others.
+
+SMALL_RUN = training.RunSpec(
+    agent="dqn",
+    seed=0,
+    options={"width": 8, "chunk": 200, "warmup": 200, "replay_size": 200, "batch": 8},
+    length=8,
+    horizon=8,
+    steps=400,
+    evaluate_every=400,
+    episodes=1,
+    last=1,
+    rules=(0, 4),
+)
+
+
+@pytest.fixture(scope="module")
+def untrained():
+    """What a run of nothing would have saved."""
+    return api.to_arrays(SMALL_RUN.make_agent().init(seeding.key(0)))
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({}, None),
+        ({"step": -5}, "is of step -5, which no run reaches"),
+        ({"step": 10**30}, "which no run reaches"),
+        ({"agent": "ppo"}, r"was made with another agent \('ppo', not 'dqn'\)"),
+        ({"length": 9}, "was made with another length"),
+        ({"dtype": np.float64}, r"is float64\[.*\], not float32\["),
+        ({"dtype": np.float16}, r"is float16\[.*\], not float32\["),
+    ],
+)
+def test_a_checkpoint_is_of_the_run_that_it_lies_in(tmp_path, untrained, change, complaint):
+    about = {"agent": "dqn", "length": 8} | {
+        key: value for key, value in change.items() if key in ("agent", "length")
+    }
+    wide = change.get("dtype", np.float32)
+    arrays = {
+        name: array.astype(wide) if array.dtype == np.float32 else array
+        for name, array in untrained.items()
+    }
+    with store.open_run(tmp_path, SMALL_RUN.id, SMALL_RUN.as_dict()) as run:
+        run.save_checkpoint(200, arrays, about)
+    if "step" in change:
+        (manifest,) = run.path.glob("checkpoints/*.json")
+        store.write_json(manifest, store.read_json(manifest) | {"step": change["step"]})
+    if complaint is None:
+        assert training.load_run(run.path, SMALL_RUN.task).step == 200
+    else:
+        with pytest.raises(ValueError, match=complaint):
+            training.load_run(run.path, SMALL_RUN.task)

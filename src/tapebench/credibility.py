@@ -24,7 +24,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from tapebench import dynamics, policy, seeding, store, training
-from tapebench.agents import api, automata, rssm
+from tapebench.agents import automata, rssm
 from tapebench.exam import Exam
 from tapebench.references import belief
 from tapebench.rollout import watch
@@ -111,12 +111,7 @@ def load_model(path: Path) -> Model:
     spec = training.from_dict(store.read_json(path / "spec.json"))
     if spec.agent not in MODELS:
         raise ValueError(f"{spec.agent} has no model of the world: use {' or '.join(MODELS)}")
-    found = store.load_checkpoint(path)
-    if found is None:
-        raise ValueError(store.no_checkpoint(path))
-    key = seeding.key(spec.seed, "train", spec.agent)
-    agent = spec.make_agent()
-    state: Any = api.from_learnt(jax.eval_shape(agent.init, key), found[1])
+    _, state, _ = training.load_learned(path, spec, spec.make_agent())
     if spec.agent == "dreamer":
         return partial(forecast_dreamer, state.learner.model.world)
     saturation = float(spec.config["saturation"])

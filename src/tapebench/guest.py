@@ -346,8 +346,9 @@ class _WithBelief(_Plain):
 def _message(header: dict[str, Any], array: np.ndarray | None = None) -> bytes:
     """A message: the header's length, the header, the array it describes."""
     if array is not None:
-        array = np.ascontiguousarray(array)
+        # The shape first, since a single number becomes a row of one by being made contiguous.
         header = {**header, "dtype": array.dtype.str, "shape": array.shape}
+        array = np.ascontiguousarray(array)
     text = json.dumps(header).encode()
     return len(text).to_bytes(4, "little") + text + (b"" if array is None else array.tobytes())
 

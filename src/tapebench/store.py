@@ -78,6 +78,10 @@ class BusyError(ValueError):
     """Another process is writing this run."""
 
 
+class DamageWarning(UserWarning):
+    """A run was left out because it is damaged or has diverged; the message names it."""
+
+
 class DamageError(ValueError):
     """A file is not what was written: cut short, changed, or of another kind."""
 
@@ -330,8 +334,8 @@ def load_checkpoint(
 ) -> tuple[int, dict[str, np.ndarray]] | None:
     """The latest complete training state in a run's directory, or None if there is none.
 
-    A file of other size or content than its manifest says is refused, and so is a state whose
-    `about` differs.
+    A file of other size or content than its manifest says is refused, and so is a state that was
+    made with something else than `about` says.
     """
     place = path / "checkpoints"
     manifests = sorted(place.glob("[0-9]*.json"), reverse=True) if place.is_dir() else []
@@ -350,9 +354,11 @@ def load_checkpoint(
             raise DamageError(f"{manifests[0]} is not a checkpoint manifest: it has no {key}")
     if manifest["schema"] != SCHEMA:
         raise DamageError(f"{manifests[0]} is of schema {manifest['schema']}, not {SCHEMA}")
+    if not 0 <= manifest["step"] < 2**31:
+        raise DamageError(f"{manifests[0]} is of step {manifest['step']}, which no run reaches")
     if about is not None:
         wanted = json.loads(json.dumps(dict(about)))
-        for key in sorted(wanted.keys() | manifest["about"].keys()):
+        for key in sorted(wanted):
             if wanted.get(key) != manifest["about"].get(key):
                 raise ValueError(
                     f"the checkpoint in {path} was made with another {key} "

@@ -8,6 +8,7 @@ on the same machine and versions. At each evaluation the whole training state is
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
@@ -426,10 +427,6 @@ class Stored(NamedTuple):
 
 def load_run(path: Path, task: Task) -> Stored:
     """A run's policy, to act in `task`: tapes and observations must be of the size it knows."""
-    import jax
-
-    from tapebench.agents import api
-
     spec = from_dict(store.read_json(path / "spec.json"))
     if task.length != spec.length:
         raise ValueError(
@@ -438,24 +435,42 @@ def load_run(path: Path, task: Task) -> Stored:
         )
     if task.observation_size != spec.task.observation_size:
         raise ValueError(f"{spec.id} was trained without seeing a goal: leave out --observe-goal")
-    found = store.load_checkpoint(path)
+    agent = spec.make_agent()
+    step, state, finite = load_learned(path, spec, agent)
+    return Stored(agent.policy(state), spec, step, finite)
+
+
+def load_learned(path: Path, spec: RunSpec, agent: Agent) -> tuple[int, Any, bool]:
+    """The steps that a run had taken at its last checkpoint, a state of `agent` that holds what it
+    had learned, and whether that is finite."""
+    import jax
+
+    from tapebench.agents import api
+
+    found = store.load_checkpoint(path, {"agent": spec.agent, "length": spec.length})
     if found is None:
         raise ValueError(store.no_checkpoint(path))
-    agent = spec.make_agent()
-    key = seeding.key(spec.seed, "train", spec.agent)
     step, arrays = found
+    key = seeding.key(spec.seed, "train", spec.agent)
     state = api.from_learnt(jax.eval_shape(agent.init, key), arrays)
-    return Stored(agent.policy(state), spec, step, is_finite(arrays))
+    return step, state, is_finite(arrays)
 
 
 def load_runs(path: Path, task: Task) -> list[Stored]:
     """The run in a directory, or the finished runs below it: seeds of one agent.
 
-    A run that is named may be unfinished, but not damaged; of those below, only sound ones count.
+    A run that is named may be unfinished, but not damaged; of those below, only sound ones count,
+    and a `store.DamageWarning` names each of the others.
     """
-    is_run = (path / "spec.json").is_file() or store.has_marker(path)
     store.refuse_damage(path)
-    found = [load_run(run, task) for run in ([path] if is_run else store.load(path).paths)]
+    if (path / "spec.json").is_file() or store.has_marker(path):
+        paths: tuple[Path, ...] = (path,)
+    else:
+        stored = store.load(path)
+        paths = stored.paths
+        for damage in stored.left_out:
+            warnings.warn(str(damage), store.DamageWarning, stacklevel=2)
+    found = [load_run(run, task) for run in paths]
     if not found:
         raise ValueError(f"there are no finished runs in {path}")
     if len({(run.spec.id.experiment, run.spec.id.agent, run.spec.id.split) for run in found}) > 1:

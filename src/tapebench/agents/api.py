@@ -196,10 +196,10 @@ def _plain(leaf: Any) -> Any:
 
 
 def _restore(name: str, like: Any, array: np.ndarray) -> Array:
-    found = jax.numpy.asarray(array)
-    if _is_key(like):
-        found = jax.random.wrap_key_data(found)
-    if found.shape != like.shape or found.dtype != like.dtype:
-        wanted, got = f"{like.dtype}{list(like.shape)}", f"{found.dtype}{list(found.shape)}"
+    plain = jax.eval_shape(_plain, like)
+    # Before JAX sees it, which would make float64 float32 without a word.
+    if array.shape != plain.shape or array.dtype != plain.dtype:
+        wanted, got = f"{plain.dtype}{list(plain.shape)}", f"{array.dtype}{list(array.shape)}"
         raise ValueError(f"not a state of this agent: {name!r} is {got}, not {wanted}")
-    return found
+    restored = jax.numpy.asarray(array)
+    return jax.random.wrap_key_data(restored) if _is_key(like) else restored

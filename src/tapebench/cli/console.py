@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,6 +64,7 @@ def name_damage_in(*names: str) -> None:
     for name in names:
         if Path(name).is_dir() and not store.has_marker(name):
             name_damage(store.load(name).left_out)
+    warnings.simplefilter("ignore", store.DamageWarning)  # they have been named
 
 
 def in_a_line(error: Exception) -> str:

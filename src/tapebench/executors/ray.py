@@ -16,6 +16,7 @@ import platform
 import secrets
 import shutil
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -70,23 +71,46 @@ class Ray:
             return _Driver(self, root.resolve(), report, change).run(specs)
 
 
-def _check_token(address: str) -> None:
-    """Refuse to talk to a cluster without a token.
+_OPEN = (
+    "a Ray cluster without a token lets everybody run anything on it: "
+    "`ray get-auth-token --generate` makes one, `export RAY_AUTH_MODE=token` on every node "
+    "and here uses it; --insecure joins one without"
+)
 
-    Unless `RAY_AUTH_MODE` says so Ray uses none, with `ray start` not even if there is one.
+_KNOCK = """
+import sys
+from ray._raylet import GcsClient
+from ray.exceptions import AuthenticationError
+try:
+    GcsClient(address=sys.argv[1]).get_all_node_info(timeout=30)
+except AuthenticationError:
+    print("refused")
+"""
+
+
+def _check_closed(address: str) -> None:
+    """Refuse a cluster that answers those who have no token.
+
+    A driver with a token is let in by a cluster that asks for none, so somebody without one has to
+    try. That is another process, as Ray reads its settings once.
     """
-    if address != "local" and os.environ.get("RAY_AUTH_MODE") != "token":
-        raise ValueError(
-            "a Ray cluster without a token lets everybody run anything on it: "
-            "`ray get-auth-token --generate` makes one, `export RAY_AUTH_MODE=token` on every node "
-            "and here uses it; --insecure joins one without"
-        )
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    knock = subprocess.run(
+        [sys.executable, "-P", "-c", _KNOCK, address],
+        env=ours | {"RAY_AUTH_MODE": "disabled"},
+        capture_output=True,
+        text=True,
+    )
+    if knock.stdout.split() != ["refused"]:
+        raise ValueError(_OPEN)
 
 
 @contextmanager
 def _connected(address: str, cores: int, insecure: bool = False) -> Iterator[None]:
-    if not insecure:
-        _check_token(address)
+    is_asked = address != "local" and not insecure
+    # Unless told so Ray uses no token, with `ray start` not even if there is one.
+    if is_asked and os.environ.get("RAY_AUTH_MODE") != "token":
+        raise ValueError(_OPEN)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     given: dict[str, Any] = {"address": address}
     with ExitStack() as stack:
@@ -109,6 +133,8 @@ def _connected(address: str, cores: int, insecure: bool = False) -> Iterator[Non
                 "`RAY_AUTH_MODE=token ray start --head`, and have its token here"
             ) from None
         stack.callback(ray.shutdown)
+        if is_asked:
+            _check_closed(ray.get_runtime_context().gcs_address)
         # Ray prints what its nodes complain about; standard output is for results.
         stack.enter_context(redirect_stdout(sys.stderr))
         yield

@@ -1,0 +1,14 @@
+r"""both: act\(\) chose cell -1: cells are 0 to 7"""
+
+import numpy as np
+
+
+class Agent:
+    def reset(self, num_envs):
+        pass
+
+    def act(self, obs):
+        return np.full(len(obs), -1)
+
+
+make = Agent

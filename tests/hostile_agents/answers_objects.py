@@ -1,0 +1,12 @@
+r"""both: act\(\) gave"""
+
+
+class Agent:
+    def reset(self, num_envs):
+        pass
+
+    def act(self, obs):
+        return [object()] * len(obs)
+
+
+make = Agent

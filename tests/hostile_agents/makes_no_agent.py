@@ -1,0 +1,5 @@
+"""both: gave a int without a method reset"""
+
+
+def make():
+    return 3

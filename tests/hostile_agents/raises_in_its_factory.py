@@ -1,0 +1,5 @@
+"""both: failed: KeyError: 'weights'"""
+
+
+def make():
+    raise KeyError("weights")

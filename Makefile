@@ -8,7 +8,7 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet --n
 # is refused.
 LOCKED := $(PIP) --require-hashes --requirement
 
-.PHONY: bench test quick fuzz lint browser throughput cost training-speed sweeps worlds lock data clean
+.PHONY: bench test quick fuzz nightly lint browser throughput cost training-speed sweeps worlds lock data clean
 
 # What needs no learning, then every baseline of a track; `make bench TRACK=smoke` is over sooner.
 TRACK ?= lite
@@ -16,11 +16,17 @@ bench: $(VENV)/.installed
 	$(VENV)/bin/python examples/trivial_lines.py
 	$(VENV)/bin/tape bench --track $(TRACK)
 
-test: $(VENV)/.installed-dev browser lint
-	$(VENV)/bin/python -m pytest -n 2
+# Each file of tests is one worker's, as its tests share what they have made.
+PYTEST := $(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+TIMED = @began=$$(date +%s); $(1) \
+  && echo "make $@: $$(($$(date +%s) - began)) seconds without the set-up"
 
-quick: $(VENV)/.installed-dev browser lint
-	$(VENV)/bin/python -m pytest -n 2 -m "not slow"
+test: $(VENV)/.installed-dev browser
+	$(call TIMED,$(MAKE) --no-print-directory lint && $(PYTEST))
+
+# What starts no process, opens no browser and trains next to nothing.
+quick: $(VENV)/.installed-dev
+	$(call TIMED,$(MAKE) --no-print-directory lint && $(PYTEST) -m "not slow")
 
 # Pages are tested in a real browser, from Debian's packages. Without one those tests fail.
 ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
@@ -32,6 +38,11 @@ browser:
 # What comes from others, spoilt in every way that the fuzzer knows, for an hour.
 fuzz: $(VENV)/.installed-dev
 	$(VENV)/bin/python tests/fuzz.py --seconds 3600
+
+# What takes too long for every run of the suite: many random kills, the benchmarks, the fuzzer.
+nightly: $(VENV)/.installed-dev
+	$(VENV)/bin/python -m pytest --nightly
+	$(MAKE) fuzz
 
 lint: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check .

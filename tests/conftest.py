@@ -1,5 +1,6 @@
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,21 @@ def use_own_core() -> None:
     if worker.startswith("gw") and len(cores) > 1:
         os.sched_setaffinity(0, {cores[int(worker[2:]) % len(cores)]})
 
+
+LONGEST = (
+    "test_experiments",
+    "test_agents",
+    "test_executors",
+    "test_bench",
+    "test_damage",
+    "test_hints",
+    "test_seating",
+    "test_report",
+    "test_belief",
+    "test_dreamer",
+    "test_play",
+)
+"""Files of tests that begin first, each on one worker, lest one of them be alone in the end."""
 
 ALL_CORES = os.sched_getaffinity(0)
 """For the tests whose subject cores are."""
@@ -47,6 +63,45 @@ training.use_compilation_cache()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 settings.register_profile("project", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("project")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--nightly", action="store_true", help="run what takes long, and nothing else")
+
+
+def pytest_collection_modifyitems(config, items):
+    """What takes long is for `--nightly`, and files that take long come first."""
+    chosen = [
+        item
+        for item in items
+        if bool(item.get_closest_marker("nightly")) == config.getoption("--nightly")
+    ]
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    order = {name: number for number, name in enumerate(LONGEST)}
+    items[:] = sorted(chosen, key=lambda item: order.get(item.path.stem, len(order)))
+
+
+_STARTS_A_PROCESS = ("subprocess.Popen", "os.fork", "os.posix_spawn", "os.system")
+_quick_test: list[str] = []
+
+
+def _refuse_processes(event, details):
+    if _quick_test and event in _STARTS_A_PROCESS:
+        raise AssertionError(f"{_quick_test[-1]} starts a process: mark it slow")
+
+
+sys.addaudithook(_refuse_processes)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item, nextitem):
+    """A test that is not marked slow starts no process, so that `make quick` stays quick."""
+    if not item.get_closest_marker("slow") and not item.get_closest_marker("nightly"):
+        _quick_test.append(item.nodeid)
+    try:
+        return (yield)
+    finally:
+        _quick_test.clear()
 
 
 @pytest.fixture(autouse=True)

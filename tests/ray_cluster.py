@@ -189,7 +189,16 @@ def main(out):
         executor, out / "lost", lambda: lose([other.pid, *children(other.pid)])
     )
     command = [sys.executable, "-c", "from tapebench.cli import main; main()", "bench", "--json"]
-    command += ["--track", "smoke", "--agents", "ppo", "--seeds", "1", "--out", str(out / "typed")]
+    command += [
+        "--track",
+        "smoke",
+        "--agents",
+        "ppo",
+        "--seeds",
+        "1",
+        "--results",
+        str(out / "typed"),
+    ]
     command += ["--executor", "ray", "--address", executor.address]
     typed = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     found["typed"] = json.loads(typed.stdout)

@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
+from itertools import cycle, product
 from pathlib import Path
 
 import duckdb
@@ -67,7 +69,7 @@ def undisturbed(tmp_path_factory):
     """A smoke sweep that nothing happened to."""
     root = tmp_path_factory.mktemp("smoke")
     done = subprocess.run(
-        [*COMMAND, "--track", "smoke", "--out", str(root)], capture_output=True, text=True
+        [*COMMAND, "--track", "smoke", "--results", str(root)], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     return root, done.stdout, done.stderr
@@ -92,7 +94,7 @@ def test_the_smoke_track_from_nothing_to_a_page(capsys, undisturbed):
         assert re.search(rf"│ {name} ", out)
     assert "8/8" in err
     before = {path: (path / store.MARKER).stat().st_mtime_ns for path in store.load(root).paths}
-    code, again, err = tape(capsys, "bench", "--track", "smoke", "--out", str(root), "--json")
+    code, again, err = tape(capsys, "bench", "--track", "smoke", "--results", str(root), "--json")
     assert code == 0
     assert "8 of 8 runs are done already" in err
     document = json.loads(again)
@@ -104,17 +106,80 @@ def test_the_smoke_track_from_nothing_to_a_page(capsys, undisturbed):
         assert (path / store.MARKER).stat().st_mtime_ns == stamp
 
 
-def kill_at_random(root, options, kills, seed, longest=1.2):
+def start_bench(root, *options):
+    """`tape bench` in a process of its own."""
+    return subprocess.Popen(
+        [*COMMAND, *options, "--results", str(root)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def wait_for(is_so, seconds=120):
+    until = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < until, "it took too long"
+        time.sleep(0.01)
+
+
+def newest(root, pattern):
+    """When the last of such files of runs was written."""
+    times = [0]
+    for path in root.glob(f"smoke/*/*/*/{pattern}"):
+        with suppress(FileNotFoundError):  # an older state, gone meanwhile
+            times.append(path.stat().st_mtime_ns)
+    return max(times)
+
+
+POINTS = {
+    "a worker has begun": "nothing",
+    "a state was saved": "checkpoints/*.json",
+    "a table was written": "curve.parquet",
+    "a run was done": store.MARKER,
+}
+"""Moments of a sweep, by the file of a run that has just been written."""
+
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def start_bench_until(point, root, *options):
+    """A sweep that has come to one of `POINTS` just now, and its first worker."""
+    pattern = POINTS[point]
+    before = newest(root, pattern)
+    driver = start_bench(root, *options)
+    workers = []
+
+    def is_there():
+        assert driver.poll() is None, f"it ended before {point}"
+        workers[:] = children(driver.pid)
+        return workers and (pattern == "nothing" or newest(root, pattern) > before)
+
+    wait_for(is_there)
+    return driver, workers[0]
+
+
+@pytest.mark.slow
+def test_whoever_is_ended_by_whatever_signal_and_whenever_nothing_changes(tmp_path, undisturbed):
+    options = ("--track", "smoke", "--workers", "1")
+    points = cycle(POINTS)
+    for sent, whom in product(SIGNALS, ("worker", "driver")):
+        driver, worker = start_bench_until(next(points), tmp_path, *options)
+        os.kill(driver.pid if whom == "driver" else worker, sent)
+        if whom == "worker":
+            driver.kill()
+        driver.wait(timeout=60)
+    done = subprocess.run([*COMMAND, *options, "--results", str(tmp_path)], capture_output=True)
+    assert done.returncode == 0, done.stderr
+    same_runs(tmp_path, undisturbed[0])
+
+
+def kill_at_random(root, kills, seed, longest=1.2):
     """Start the sweep again and again; kill workers and drivers with SIGKILL. How many."""
     chance = random.Random(seed)
     driver, killed = None, {"worker": 0, "driver": 0}
     while sum(killed.values()) < kills:
         if driver is None or driver.poll() is not None:
-            driver = subprocess.Popen(
-                [*COMMAND, *options, "--out", str(root)],
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
+            driver = start_bench(root, "--track", "smoke")
             # Let it come to its workers, unless there is nothing left for them.
             while driver.poll() is None and not children(driver.pid):
                 time.sleep(0.05)
@@ -140,32 +205,21 @@ def kill_at_random(root, options, kills, seed, longest=1.2):
     return killed
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_thirty_kills_change_nothing(tmp_path, undisturbed):
-    killed = kill_at_random(tmp_path, ["--track", "smoke"], 30, seed=1)
+    killed = kill_at_random(tmp_path, 30, seed=1)
     assert min(killed.values()) >= 3
     assert sum(killed.values()) == 30
     done = subprocess.run(
-        [*COMMAND, "--track", "smoke", "--out", str(tmp_path)], capture_output=True, text=True
+        [*COMMAND, "--track", "smoke", "--results", str(tmp_path)], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     same_runs(tmp_path, undisturbed[0])
 
 
 @pytest.mark.slow
-def test_a_few_kills_change_nothing(tmp_path, undisturbed):
-    options = ["--track", "smoke", "--agents", "dqn", "--seeds", "1"]
-    killed = kill_at_random(tmp_path, options, 4, seed=3, longest=6)
-    assert sum(killed.values()) >= 1
-    done = subprocess.run([*COMMAND, *options, "--out", str(tmp_path)], capture_output=True)
-    assert done.returncode == 0
-    run = "smoke/dqn/fps30/s00"
-    same_results(tmp_path / run, undisturbed[0] / run)
-
-
-@pytest.mark.slow
 def test_two_sweeps_on_one_directory_share_the_work(tmp_path, undisturbed):
-    options = ["--track", "smoke", "--out", str(tmp_path), "--workers", "1"]
+    options = ["--track", "smoke", "--results", str(tmp_path), "--workers", "1"]
     drivers = [
         subprocess.Popen(
             [*COMMAND, *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -183,7 +237,7 @@ def test_two_sweeps_on_one_directory_share_the_work(tmp_path, undisturbed):
 
 
 def test_ctrl_c_ends_it_cleanly_and_the_same_command_goes_on(tmp_path):
-    options = ["--track", "full", "--agents", "dqn", "--seeds", "1", "--out", str(tmp_path)]
+    options = ["--track", "full", "--agents", "dqn", "--seeds", "1", "--results", str(tmp_path)]
     driver = subprocess.Popen(
         [*COMMAND, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -216,7 +270,7 @@ def test_a_run_that_fails_is_shown_and_does_not_stop_the_others(tmp_path, capsys
     spec = bench.make_plan(TINY, tmp_path, names=["dqn"], seeds=[0]).specs[0]
     with store.open_run(tmp_path, spec.id, spec.as_dict()) as run:
         run.save_checkpoint(500, {}, {"agent": "dqn", "version": "0.0"})
-    code, out, err = tape(capsys, "bench", "--track", "tiny", "--out", str(tmp_path))
+    code, out, err = tape(capsys, "bench", "--track", "tiny", "--results", str(tmp_path))
     assert code == 1
     assert "failed: tiny/dqn/fps30/s00: " in out
     assert "was made with another " in out
@@ -229,7 +283,7 @@ def test_a_run_that_fails_is_shown_and_does_not_stop_the_others(tmp_path, capsys
     assert "was made with another " in page
     # Put right, it is made by the same command.
     shutil.rmtree(bad / "checkpoints")
-    code, out, _ = tape(capsys, "bench", "--track", "tiny", "--out", str(tmp_path))
+    code, out, _ = tape(capsys, "bench", "--track", "tiny", "--results", str(tmp_path))
     assert code == 0
     assert "failed" not in out
 
@@ -300,7 +354,7 @@ def test_a_run_that_cannot_be_replayed_is_said_and_passed_over(tmp_path, finishe
 
 def test_a_plan_lists_runs_and_their_time(capsys, tmp_path, finished):
     code, out, err = tape(
-        capsys, "bench", "--track", "lite", "--plan", "--out", str(tmp_path / "no")
+        capsys, "bench", "--track", "lite", "--plan", "--results", str(tmp_path / "no")
     )
     assert code == 0
     assert err == ""
@@ -335,7 +389,7 @@ def test_another_split_asks_about_rules_chosen_the_same_way(tmp_path):
     ],
 )
 def test_what_cannot_be_is_one_clear_line(capsys, tmp_path, argv, complaint):
-    code, out, err = tape(capsys, "bench", "--out", str(tmp_path / "new"), *argv)
+    code, out, err = tape(capsys, "bench", "--results", str(tmp_path / "new"), *argv)
     assert (code, out) == (2, "")
     assert complaint in err
     assert err.count("\n") == 1
@@ -361,7 +415,7 @@ def test_a_hundred_thousand_runs_are_planned_listed_and_resumed_in_seconds(tmp_p
         store.mark(place)
     began = time.monotonic()
     code, out, _ = tape(
-        capsys, "bench", "--track", "full", "--seeds", "11112", "--plan", "--out", str(tmp_path)
+        capsys, "bench", "--track", "full", "--seeds", "11112", "--plan", "--results", str(tmp_path)
     )
     assert code == 0
     assert out.count("\n") == 9 * 11_112 + 1

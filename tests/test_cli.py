@@ -370,3 +370,16 @@ def test_train_makes_runs_and_says_what_they_reached(capsys, tmp_path):
     code, out, err = tape(capsys, *asked, *small, *where)
     assert "1 of 1 runs are done already" in err
     assert "rules-4/dqn/fps30/s00" in out
+
+
+def test_the_results_directory_has_one_name_and_the_older_one_is_warned_of(capsys, tmp_path):
+    (tmp_path / "there").mkdir()
+    asked = ("bench", "--track", "smoke", "--plan")
+    code, out, err = tape(capsys, *asked, "--results", "there")
+    assert "--out" not in err
+    older_code, older_out, err = tape(capsys, *asked, "--out", "there")
+    assert (older_code, older_out) == (code, out)
+    assert "--out of bench is now called --results" in err
+    for named in (("there",), ("--results", "there")):
+        code, _, err = tape(capsys, "report", *named)
+        assert (code, "there are no finished runs in there" in err) == (2, True)

@@ -194,7 +194,7 @@ def test_bench_makes_a_damaged_run_again_and_prints_what_the_page_says(runs, mad
     cut(runs / "tiny/dqn/fps30/s01/eval.parquet")
     (runs / "tiny/ppo/fps30/s00/done.json").write_text("{}")
     cut(runs / "tiny/ppo/fps30/s00/checkpoints/000000001000.safetensors")
-    command = ("bench", "--track", "tiny", "--seeds", "3", "--out", "runs", "--workers", "1")
+    command = ("bench", "--track", "tiny", "--seeds", "3", "--results", "runs", "--workers", "1")
     code, out, err = tape(capsys, *command)
     assert code == 0
     for run in ("tiny/dqn/fps30/s01", "tiny/ppo/fps30/s00"):
@@ -220,7 +220,7 @@ def test_bench_makes_a_damaged_run_again_and_prints_what_the_page_says(runs, mad
 def test_what_is_damaged_outside_the_plan_is_named_by_bench_too(runs, capsys):
     cut(runs / "tiny/ppo/fps30/s01/eval.parquet")
     _, out, err = tape(
-        capsys, "bench", "--track", "tiny", "--agents", "dqn", "--seeds", "3", "--out", "runs"
+        capsys, "bench", "--track", "tiny", "--agents", "dqn", "--seeds", "3", "--results", "runs"
     )
     assert "runs/tiny/ppo/fps30/s01 is damaged" in err
     assert "tape train runs/tiny/ppo/fps30/s01 makes it again" in err
@@ -348,7 +348,7 @@ def test_damaged_notes_of_sweeps_and_baselines_are_named_and_made_again(text, ru
     lines.write_text(text)
     (runs / "sweeps/tiny-0.json").write_text(text)
     assert any(str(lines) in said for said in results.read(runs).missing)
-    command = ("bench", "--track", "tiny", "--seeds", "3", "--out", str(runs), "--json")
+    command = ("bench", "--track", "tiny", "--seeds", "3", "--results", str(runs), "--json")
     code, out, err = tape(capsys, *command)
     assert code == 0
     assert f"{lines} is damaged: measuring it again" in err

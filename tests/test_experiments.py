@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stored_runs import finish_run
-from tapebench import agents, experiments, protocol
+from tapebench import agents, experiments, protocol, sweep
 from tapebench.exam import SUBSETS
 from tapebench.experiments import Exhibit, Results, Scale, partitions, references, worlds
 from tapebench.experiments.published import published
@@ -21,13 +21,35 @@ EVERY = experiments.every()
 TRAINED = [name for name, one in EVERY.items() if one.settings is not experiments.untrained]
 
 
+def make_tiny(patch):
+    """A track that is over soon, a sweep of planners that is, and few programs to compile."""
+    known = protocol.tracks()
+    patch.setattr(oracle, "SWEEP_PLANS", (1, 8))
+    patch.setattr(oracle, "SWEEP_CANDIDATES", (32, 512))
+    patch.setattr(protocol, "tracks", lambda: {**known, "tiny": TINY})
+    patch.setattr(worlds, "IMAGINED", (5, 10))  # each is a program that compiles for a minute
+
+
 @pytest.fixture
 def tiny(monkeypatch):
-    """A track that is over soon, and a sweep of planners that is."""
-    known = protocol.tracks()
-    monkeypatch.setattr(oracle, "SWEEP_PLANS", (1, 8))
-    monkeypatch.setattr(oracle, "SWEEP_CANDIDATES", (32, 512))
-    monkeypatch.setattr(protocol, "tracks", lambda: {**known, "tiny": TINY})
+    make_tiny(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A results directory with the runs of all experiments, many of which share theirs."""
+    root = tmp_path_factory.mktemp("experiments")
+    with pytest.MonkeyPatch.context() as patch:
+        make_tiny(patch)
+        scale = Scale(TINY, seeds=1, rules=(30, 90))
+        specs = {
+            spec.id: spec
+            for name in TRAINED
+            for spec in experiments.results(EVERY[name], scale, root).specs
+        }
+    # One after the other of an agent, so that its programs are there.
+    assert sweep.run_all(sorted(specs.values(), key=lambda spec: spec.agent), root) == []
+    return root
 
 
 @pytest.mark.parametrize("name", TRAINED)
@@ -139,14 +161,23 @@ def test_what_cannot_be_is_one_clear_line(capsys, argv, complaint):
 
 
 @pytest.mark.slow
+def test_an_experiment_makes_its_runs(capsys, tmp_path, tiny, made):
+    command = ["reproduce", "augmentations", "--track", "tiny", "--seeds", "1", "--rules", "30,90"]
+    code, out, err = tape(capsys, *command, "--results", str(tmp_path), "--json")
+    assert code == 0
+    assert "done already" not in err
+    document = json.loads(out)
+    _, out, err = tape(capsys, *command, "--results", str(made), "--json")
+    assert "runs are done already" in err
+    assert json.loads(out)["tables"] == document["tables"]
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", EVERY)
-def test_every_experiment_from_nothing_to_tables_and_figures(
-    capsys, tmp_path, monkeypatch, tiny, name
-):
-    monkeypatch.setattr(worlds, "IMAGINED", (5, 10))  # each is a program that compiles for a minute
+def test_every_experiment_comes_to_tables_and_figures(capsys, tiny, made, name):
     command = ["reproduce", name, "--track", "tiny", "--seeds", "1", "--rules", "30,90"]
-    command += ["--results", str(tmp_path), "--json"]
+    command += ["--results", str(made), "--json"]
     code, out, _ = tape(capsys, *command)
     assert code == 0
     document = json.loads(out)
@@ -167,12 +198,12 @@ def test_every_experiment_from_nothing_to_tables_and_figures(
     assert page.count("<figure") == len(document["figures"])
     # Again: nothing is made anew, and the same is shown.
     before = {path: path.read_bytes() for path in place.iterdir()}
-    computed = {path: path.stat().st_mtime_ns for path in tmp_path.glob("computed/*/*")}
+    computed = {path: path.stat().st_mtime_ns for path in made.glob("computed/*/*")}
     code, out, err = tape(capsys, *command)
     assert json.loads(out) == document
     assert ("runs are done already" in err) == (name in TRAINED)
     assert {path: path.read_bytes() for path in place.iterdir()} == before
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("computed/*/*")} == computed
+    assert {path: path.stat().st_mtime_ns for path in made.glob("computed/*/*")} == computed
 
 
 def test_figures_of_forecasts_are_means_over_rules_and_seeds():

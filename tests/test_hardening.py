@@ -176,7 +176,7 @@ def test_more_steps_than_can_be_counted_are_refused_in_a_line(capsys):
 
 @pytest.mark.slow
 def test_episodes_are_replayed_by_what_a_run_came_to_and_not_by_the_clock(tmp_path, capsys):
-    made = ("bench", "--agents", "dqn", *SMOKE, "--out", str(tmp_path))
+    made = ("bench", "--agents", "dqn", *SMOKE, "--results", str(tmp_path))
     assert tape(capsys, *made)[0] == 0
     assert bench.replay(tmp_path) == []
     (target,) = (tmp_path / "episodes").glob("*.tape")

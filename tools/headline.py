@@ -67,7 +67,7 @@ def find(place: Path) -> tuple[Contest, protocol.Track]:
             return replace(contest, lines=results.lines(contest.exam, place)), track
     raise ValueError(
         f"there are no finished runs of the tracks {' or '.join(TRACKS)} in {place}: "
-        f"tape bench --track {TRACKS[-1]} --out {place} makes them"
+        f"tape bench --track {TRACKS[-1]} --results {place} makes them"
     )
 
 

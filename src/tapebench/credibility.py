@@ -18,13 +18,11 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.stats import spearmanr
 
-from tapebench import dynamics, policy, seeding, store, training
-from tapebench.agents import automata, rssm
+from tapebench import dynamics, policy, store, training
 from tapebench.exam import Exam
 from tapebench.references import belief
 from tapebench.rollout import watch
@@ -34,9 +32,6 @@ DEPTH = 16
 
 BINS = 10
 """Of confidence, from 0.5 to 1."""
-
-MODELS = ("dreamer", "automata")
-"""Agents that have a model of the world."""
 
 
 @dataclass(frozen=True)
@@ -109,56 +104,12 @@ def _look(memory: Any, rule: Any) -> dict[str, Any]:
 def load_model(path: Path) -> Model:
     """The model of a run, as it was at its last checkpoint."""
     spec = training.from_dict(store.read_json(path / "spec.json"))
-    if spec.agent not in MODELS:
-        raise ValueError(f"{spec.agent} has no model of the world: use {' or '.join(MODELS)}")
-    _, state, _ = training.load_learned(path, spec, spec.make_agent())
-    if spec.agent == "dreamer":
-        return partial(forecast_dreamer, state.learner.model.world)
-    saturation = float(spec.config["saturation"])
-    likeness, prior = (np.array(part) for part in state.learner.model.likeness())
-    return partial(forecast_automata, likeness, prior, saturation)
-
-
-def forecast_dreamer(world: rssm.World, record: Record, depth: int) -> Forecast:
-    """What `dreamer` foresees: means over draws of its latent variables."""
-    key = seeding.key(0, "credibility")
-    rows = max(1, 2**15 // len(record.obs))  # what bounds memory
-    parts = [
-        _foresee(world, key, record.obs[:, at : at + rows], record.action[:, at : at + rows], depth)
-        for at in range(0, record.obs.shape[1], rows)
-    ]
-    return np.concatenate(parts, axis=2)
-
-
-@partial(jax.jit, static_argnums=4)
-def _foresee(world: rssm.World, key: Any, obs: Any, action: Any, depth: int) -> Any:
-    return rssm.predict(world, key, obs, action, depth).cells
-
-
-def forecast_automata(
-    likeness: np.ndarray, prior: np.ndarray, saturation: float, record: Record, depth: int
-) -> Forecast:
-    """What `automata` foresees: it takes the likeliest law as given but for the last step."""
-    tapes = record.tapes.astype(np.uint8)
-    rows, num, length = tapes.shape
-    found = np.zeros((depth, rows, num, length), np.float32)
-    counts = np.zeros((num, automata.CODES, 2), np.float32)
-    for row in range(rows):
-        if row:
-            happened = record.is_real[row]
-            flipped = automata.flip(tapes[row - 1], record.action[row - 1])
-            case = 2 * automata.codes(flipped) + tapes[row]
-            case = case + 2 * automata.CODES * np.arange(num)[:, None]
-            seen = np.bincount(case[happened].ravel(), minlength=counts.size)
-            counts += seen.reshape(counts.shape).astype(np.float32)
-        mass = automata.masses(likeness, prior, counts, saturation)
-        one = mass[..., 1] / mass.sum(axis=-1)
-        ahead = tapes[row]
-        for step in range(min(depth, rows - 1 - row)):
-            code = automata.codes(automata.flip(ahead, record.action[row + step]))
-            found[step, row] = np.take_along_axis(one, code, axis=1)
-            ahead = (found[step, row] > 0.5).astype(np.uint8)
-    return found
+    agent = spec.make_agent()
+    if agent.forecast is None:
+        raise ValueError(f"{spec.agent} has no model of the world: ask an agent with a forecast")
+    _, state, _ = training.load_learned(path, spec, agent)
+    foresee = agent.forecast(state)
+    return lambda record, depth: foresee(record.obs, record.action, record.is_real, depth)
 
 
 def forecast_filter(candidates: tuple[int, ...], record: Record, depth: int) -> Forecast:

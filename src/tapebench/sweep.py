@@ -20,7 +20,7 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -178,7 +178,10 @@ def run_all(
     count = min(workers or len(cores), len(specs))
     queue = Queue(specs)
     ledger = Ledger(queue, change)
-    crew = [_Worker(cores[number % len(cores)]) for number in range(count)]
+    # Who uses all cores gives one to each worker. Who leaves some to others does not know which are
+    # free: two sweeps of one worker each would meet on the first.
+    own = [cores[number % len(cores)] if count >= len(cores) else None for number in range(count)]
+    crew = [_Worker(core) for core in own]
 
     def give(worker: _Worker) -> None:
         others = [other.warm for other in crew if other is not worker and other.warm]
@@ -221,10 +224,10 @@ def run_all(
 
 
 class _Worker:
-    """A worker process, seen from the parent."""
+    """A worker process, seen from the parent. It keeps to its core if it has one."""
 
-    def __init__(self, core: int) -> None:
-        self.core = core
+    def __init__(self, core: int | None) -> None:
+        self.cores = () if core is None else (core,)
         self.busy: Order | None = None
         self.log = Path(os.devnull)
         self.log_size = 0
@@ -235,7 +238,7 @@ class _Worker:
         self.warm: str | None = None
         self.process = subprocess.Popen(
             # -P: what lies in the current directory is not for Python to import.
-            [sys.executable, "-P", "-m", "tapebench.sweep", str(self.core)],
+            [sys.executable, "-P", "-m", "tapebench.sweep", *map(str, self.cores)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **SINGLE_THREAD},
@@ -401,9 +404,10 @@ def _logged(path: Path) -> Iterator[None]:
                 path.unlink()
 
 
-def work(core: int) -> None:
+def work(cores: Collection[int]) -> None:
     """A worker's life: take orders from standard input until there are no more."""
-    os.sched_setaffinity(0, {core})
+    if cores:
+        os.sched_setaffinity(0, cores)
     # What a library prints must not get between the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
@@ -432,4 +436,4 @@ def work(core: int) -> None:
 
 
 if __name__ == "__main__":
-    work(int(sys.argv[1]))
+    work([int(core) for core in sys.argv[1:]])

@@ -362,12 +362,17 @@ def _check_begun(spec: RunSpec, opened: store.Run, step: int) -> float:
 
 def _about(spec: RunSpec) -> dict[str, Any]:
     """What a checkpoint must have been made with to be gone on from."""
-    return {
+    from tapebench import agents
+
+    about = {
         "agent": spec.agent,
         "length": spec.length,
         "version": __version__,
         "jax": metadata.version("jax"),
     }
+    if agents.is_from_outside(spec.agent):
+        about["source"] = agents.source_hash(spec.agent)
+    return about
 
 
 def summarise(curve: store.Table, episodes: store.Table, last: int) -> dict[str, Any]:
@@ -412,8 +417,8 @@ def is_finite(arrays: Mapping[str, np.ndarray]) -> bool:
     of values that are no numbers is the first."""
     from tapebench.agents import api
 
-    learned = api.learnt(arrays).values()
-    return all(np.isfinite(array).all() for array in learned if array.dtype.kind == "f")
+    learned = api.learnt(arrays) or arrays  # those of others may be called anything
+    return all(np.isfinite(array).all() for array in learned.values() if array.dtype.kind == "f")
 
 
 class Stored(NamedTuple):

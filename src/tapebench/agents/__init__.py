@@ -1,16 +1,22 @@
 """Learned agents by name. Each is one file with a `Config` and a `make`, imported when asked for:
 until then there is no JAX.
 
-agent = agents.make("dqn", *env.make(), width=128)
-state = agent.init(seeding.key(7, "dqn"))
-state, metrics = agent.train(state)
-episodes = rollout(agent.policy(state), task)
+    agent = agents.make("dqn", *env.make(), width=128)
+    state = agent.init(seeding.key(7, "dqn"))
+    state, metrics = agent.train(state)
+    episodes = rollout(agent.policy(state), task)
 """
 
 from __future__ import annotations
 
+import os
+import re
+import sys
 from dataclasses import fields
+from hashlib import sha256
 from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tapebench.naming import one_of
@@ -20,14 +26,58 @@ if TYPE_CHECKING:
     from tapebench.agents.api import Agent, Make
 
 NAMES = ("dqn", "rad", "curl", "pearl", "ppo", "ppo-dr", "rppo", "dreamer", "automata")
-"""The agents, each the name of its module, where a hyphen is an underscore."""
+"""The agents of the package, each the name of its module, where a hyphen is an underscore."""
+
+PATH = "TAPEBENCH_PATH"
+"""Variable of the environment with a directory in which agents of others are looked for last."""
 
 
 def load(name: str) -> tuple[type[Any], Make]:
-    """The `Config` and the `make` of an agent; an unknown name suggests the nearest."""
-    place = one_of("agent", name, NAMES).replace("-", "_")
-    module = import_module(f"tapebench.agents.{place}")
+    """The `Config` and the `make` of an agent: one of `NAMES`, or anybody's `package.module`.
+
+    Anything else is refused and suggests the nearest name. A module is found where Python finds
+    what is installed, and then in the directory that `TAPEBENCH_PATH` names: never in the current
+    one by itself, since the names of agents are also read from results that others made.
+    """
+    if not is_from_outside(name):
+        place = one_of("agent", name, NAMES).replace("-", "_")
+        module = import_module(f"tapebench.agents.{place}")
+    else:
+        module = _import_from_outside(name)
     return module.Config, module.make
+
+
+def is_from_outside(name: str) -> bool:
+    """Whether a name is that of a module, `package.module`, and not one of ours."""
+    return (
+        isinstance(name, str) and re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", name) is not None
+    )
+
+
+def source_hash(name: str) -> str:
+    """A hash of the file of an agent from outside, which no version of ours stands for."""
+    file = _import_from_outside(name).__file__
+    assert file is not None
+    return sha256(Path(file).read_bytes()).hexdigest()[:16]
+
+
+def _import_from_outside(name: str) -> ModuleType:
+    place = os.environ.get(PATH)
+    if place and place not in sys.path:
+        sys.path.append(place)  # last, so that it stands for nothing that is installed
+    try:
+        module = import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise ValueError(f"cannot import {name}: it needs {error.name}") from error
+        raise ValueError(
+            f"there is no module {name}: install it, or set {PATH} to the directory that holds "
+            f"{name.partition('.')[0]}"
+        ) from None
+    for part in ("Config", "make"):
+        if not callable(getattr(module, part, None)):
+            raise ValueError(f"{name} is not an agent: it has no {part}")
+    return module
 
 
 def configure(name: str, **overrides: Any) -> Any:

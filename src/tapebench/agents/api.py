@@ -21,6 +21,14 @@ if TYPE_CHECKING:
     from tapebench import env as envs
 
 
+Forecaster = Callable[[np.ndarray, np.ndarray, np.ndarray, int], np.ndarray]
+"""Observations `[T, B, D]`, the cells flipped after each `[T, B]`, whether a row is part of its
+episode `[T, B]`, and a depth -> the probability that a cell is one, float32 `[depth, T, B, L]`.
+
+Entry `[d - 1, t]` is about row t + d, told from the rows up to t and the flips up to row t + d - 1.
+"""
+
+
 @dataclass(frozen=True)
 class Agent:
     """How to begin, how to learn for a while, and how to act on what was learnt.
@@ -42,6 +50,8 @@ class Agent:
     policy: Callable[[Any], Policy]
     """State -> its greedy policy, blind to the rule. Holds a copy of the parameters in its
     memory, so that it outlives the state and `act` is the same function every time."""
+    forecast: Callable[[Any], Forecaster] | None = None
+    """State -> what it foresees, where there is a model of the world."""
 
 
 Make = Callable[[Any, Any, Any], Agent]

@@ -70,6 +70,7 @@ from tapebench import dynamics, seeding
 from tapebench.agents import nn, replay
 from tapebench.agents.api import (
     Agent,
+    Forecaster,
     check_counts,
     check_positive,
     check_shares,
@@ -293,13 +294,51 @@ def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:
 
         return blind(Policy("automata", init, act, backend="numpy"))
 
+    def foresee(state: State) -> Forecaster:
+        likeness, prior = (np.array(part) for part in state.learner.model.likeness())
+        return partial(forecast, likeness, prior, config.saturation, env.length)
+
     return Agent(
         name="automata",
         chunk=config.chunk,
         init=partial(_init, config, env, size, params),
         train=partial(_train, config, env, size, params),
         policy=policy,
+        forecast=foresee,
     )
+
+
+def forecast(
+    likeness: np.ndarray,
+    prior: np.ndarray,
+    saturation: float,
+    length: int,
+    obs: np.ndarray,
+    action: np.ndarray,
+    is_real: np.ndarray,
+    depth: int,
+) -> np.ndarray:
+    """What the model foresees, a `Forecaster`: the likeliest law is taken as given but for the
+    last step."""
+    tapes = obs[..., :length].astype(np.uint8)
+    rows, num, _ = tapes.shape
+    forecast = np.zeros((depth, rows, num, length), np.float32)
+    counts = np.zeros((num, CODES, 2), np.float32)
+    for row in range(rows):
+        if row:
+            happened = is_real[row]
+            case = 2 * codes(flip(tapes[row - 1], action[row - 1])) + tapes[row]
+            case = case + 2 * CODES * np.arange(num)[:, None]
+            seen = np.bincount(case[happened].ravel(), minlength=counts.size)
+            counts += seen.reshape(counts.shape).astype(np.float32)
+        mass = masses(likeness, prior, counts, saturation)
+        one = mass[..., 1] / mass.sum(axis=-1)
+        ahead = tapes[row]
+        for step in range(min(depth, rows - 1 - row)):
+            code = codes(flip(ahead, action[row + step]))
+            forecast[step, row] = np.take_along_axis(one, code, axis=1)
+            ahead = (forecast[step, row] > 0.5).astype(np.uint8)
+    return forecast
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))

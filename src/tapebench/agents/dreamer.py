@@ -60,9 +60,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
 
+from tapebench import seeding
 from tapebench.agents import nn, ppo, replay, returns
 from tapebench.agents.api import (
     Agent,
@@ -86,6 +88,7 @@ from tapebench.agents.rssm import (
     mix,
     pass_time,
     pick,
+    predict,
     symexp,
     symlog,
 )
@@ -503,7 +506,26 @@ def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:
         init=partial(_init, config, env, size, params),
         train=partial(_train, config, env, params),
         policy=policy,
+        forecast=lambda state: partial(forecast, state.learner.model.world),
     )
+
+
+def forecast(
+    world: World, obs: np.ndarray, action: np.ndarray, is_real: np.ndarray, depth: int
+) -> np.ndarray:
+    """What the world model foresees, a `Forecaster`: means over draws of its latent variables."""
+    key = seeding.key(0, "credibility")
+    rows = max(1, 2**15 // len(obs))  # what bounds memory
+    parts = [
+        _foresee(world, key, obs[:, at : at + rows], action[:, at : at + rows], depth)
+        for at in range(0, obs.shape[1], rows)
+    ]
+    return np.concatenate(parts, axis=2)
+
+
+@partial(jax.jit, static_argnums=4)
+def _foresee(world: World, key: Array, obs: Array, action: Array, depth: int) -> Array:
+    return predict(world, key, obs, action, depth).cells
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))

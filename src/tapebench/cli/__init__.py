@@ -51,6 +51,8 @@ def main(argv: list[str] | None = None) -> None:
         description="TAPE: does an agent generalise to laws it has never seen?",
         config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff),
     )
+    if isinstance(command, Bench) and any(word.split("=")[0] == "--out" for word in argv):
+        print("tape: --out of bench is now called --results", file=sys.stderr)
     try:
         command.run()
     except (ValueError, OverflowError) as error:

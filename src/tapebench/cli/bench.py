@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -70,8 +70,8 @@ class Bench:
     """Split other than the track's."""
     seeds: str | None = None
     """A number of seeds, or some of them like 3,7; by default those of the track."""
-    out: Path = Path("runs")
-    """Results directory; the page goes to OUT/report/index.html."""
+    results: Annotated[Path, tyro.conf.arg(aliases=["--out"])] = Path("runs")
+    """Results directory; the page goes to DIR/report/index.html."""
     plan: bool = False
     """Only list the runs, with the time that they will take."""
     executor: str = "local"
@@ -94,27 +94,27 @@ class Bench:
         done = len(planned.specs) - len(planned.todo)
         if done:
             print(f"{done} of {len(planned.specs)} runs are done already", file=sys.stderr)
-        name_remade(planned.damaged, self.out)
+        name_remade(planned.damaged, self.results)
         try:
             with shown(planned, executor.slots) as board:
                 failures = bench.run(
-                    planned, self.out, executor, report=board.report, change=board.change
+                    planned, self.results, executor, report=board.report, change=board.change
                 )
         except KeyboardInterrupt:
             print(
-                f"tape: interrupted; what was done is in {self.out}, "
+                f"tape: interrupted; what was done is in {self.results}, "
                 "and the same command goes on from there",
                 file=sys.stderr,
             )
             raise SystemExit(130) from None
         baselines, unkept = self.measure_baselines(planned)
-        summary = bench.summarise(planned, self.out, baselines, failures)
+        summary = bench.summarise(planned, self.results, baselines, failures)
         # Printed before it is written: a full disk takes no result with it.
-        place = self.out / "report" / "index.html"
+        place = self.results / "report" / "index.html"
         if self.json:
             print(json.dumps(as_document(summary, place)), flush=True)
         else:
-            print_summary(summary, self.out)
+            print_summary(summary, self.results)
         try:
             self.write_report(planned, summary, baselines)
             print(f"report: {place}", file=sys.stderr if self.json else sys.stdout)
@@ -130,18 +130,18 @@ class Bench:
         from tapebench import bench, report
 
         with progress() as show:
-            notes = bench.replay(self.out, progress=show)
+            notes = bench.replay(self.results, progress=show)
         for note in notes:
             print(f"tape: {note}", file=sys.stderr)
         page = report.make(
-            self.out,
+            self.results,
             title=summary.title,
             failures=summary.failures,
             facts=summary.facts,
             baselines={planned.exam.hash: baselines},
         )
         name_damage(page.findings.damaged)
-        return report.write(page, self.out / "report")
+        return report.write(page, self.results / "report")
 
     def make_executor(self) -> Executor:
         """Where the runs are made."""
@@ -188,7 +188,9 @@ class Bench:
         for name in names:
             one_of("agent", name, NAMES)
         seeds = None if self.seeds is None else parse_seeds(self.seeds, track.seeds)
-        return bench.make_plan(track, self.out, names=names or None, split=self.split, seeds=seeds)
+        return bench.make_plan(
+            track, self.results, names=names or None, split=self.split, seeds=seeds
+        )
 
     def measure_baselines(self, planned: Plan) -> tuple[dict[str, Line], list[str]]:
         """What needs no training on this exam; and why it could not be kept, if it was not."""
@@ -196,7 +198,7 @@ class Bench:
         from tapebench.report import results
 
         try:
-            known = results.known_lines(planned.exam, self.out)
+            known = results.known_lines(planned.exam, self.results)
         except store.DamageError as error:
             print(f"tape: {error}: measuring it again", file=sys.stderr)
             known = None
@@ -209,7 +211,7 @@ class Bench:
                 planned.exam, lambda _: show("references", next(count), len(score.LINES))
             )
         try:
-            results.keep_lines(planned.exam, found, self.out)
+            results.keep_lines(planned.exam, found, self.results)
         except (ValueError, OSError) as error:
             return found, [in_a_line(error)]
         return found, []

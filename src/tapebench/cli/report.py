@@ -19,7 +19,9 @@ class Report:
     Reads results only. What is missing is said on the page and here.
     """
 
-    results: tyro.conf.Positional[Path] = Path("runs")
+    directory: tyro.conf.Positional[Path | None] = None
+    """Results directory, for short."""
+    results: Path = Path("runs")
     """Results directory; the page goes to DIR/report/index.html."""
     published: bool = False
     """Report on the results that come with the package; the page goes to DIR/published."""
@@ -45,10 +47,11 @@ class Report:
 
             for track in self.tracks:
                 protocol.get_track(track)
-        root = shipped.directory() if self.published else self.results
-        out = self.out or self.results / ("published" if self.published else "report")
+        here = self.directory or self.results
+        root = shipped.directory() if self.published else here
+        out = self.out or here / ("published" if self.published else "report")
         if not root.is_dir():
-            raise ValueError(f"there is no results directory {self.results}: name one with runs")
+            raise ValueError(f"there is no results directory {here}: name one with runs")
         if self.check:
             self.check_files(root)
             return

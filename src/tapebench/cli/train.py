@@ -38,8 +38,9 @@ class Train:
     """
 
     agent: tyro.conf.Positional[str]
-    """dqn, rad, curl, pearl, ppo, ppo-dr, rppo, dreamer or automata; or the directory of a run,
-    which is then made as it was asked before."""
+    """dqn, rad, curl, pearl, ppo, ppo-dr, rppo, dreamer or automata; package.module of an agent of
+    your own, from here or installed; or the directory of a run, which is then made as it was asked
+    before."""
     set: tuple[str, ...] = ()
     """Options of the agent that differ from its defaults, like network=conv depth=3."""
     options: bool = False
@@ -80,8 +81,11 @@ class Train:
     """Print one JSON document: the summary of every run."""
 
     def run(self) -> None:
-        from tapebench import store
+        from tapebench import agents, store
 
+        # Typed here, it may be a file of here. What results name is not imported from here.
+        if agents.is_from_outside(self.agent):
+            os.environ.setdefault(agents.PATH, os.getcwd())
         if self.options:
             self._list_options()
             return

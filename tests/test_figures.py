@@ -8,7 +8,7 @@ import pytest
 
 from tapebench import dynamics
 from tapebench.draw import Panel as Episode
-from tapebench.report import figures, illustrations
+from tapebench.report import drawing, figures, illustrations
 from tapebench.report.figures import Panel, Picture, RulePoint, Series
 from tapebench.rules import TYPES
 from tapebench.stats import Interval, performance_profile
@@ -45,7 +45,8 @@ def drawn():
     return every_kind()
 
 
-def test_every_figure_is_the_same_bytes_when_made_again(tmp_path, drawn):
+def test_every_figure_is_the_same_bytes_when_made_again(tmp_path, drawn, monkeypatch):
+    monkeypatch.setattr(drawing, "_read", lambda path: None)  # nothing is taken from the cache
     for name, again in every_kind().items():
         first = [path.read_bytes() for path in figures.save(drawn[name], tmp_path / name)]
         saved_twice = [path.read_bytes() for path in figures.save(drawn[name], tmp_path / name)]
@@ -55,6 +56,48 @@ def test_every_figure_is_the_same_bytes_when_made_again(tmp_path, drawn):
         assert b"CreationDate" not in first[1]
         assert b"dc:date" not in first[0]
     assert not list(tmp_path.glob("*partial"))
+
+
+def refuse(*given):
+    raise AssertionError("it was drawn")
+
+
+def test_what_was_drawn_before_is_not_drawn_again(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first = {name: drawn.render("svg") for name, drawn in every_kind().items()}
+    assert len({drawn.key for drawn in every_kind().values()}) == len(first)
+    other = figures.dots({"dqn": {"ID": BAND[0], "OOD": 0.21}}, x="success")
+    with monkeypatch.context() as patch:
+        patch.setattr(drawing, "_draw", refuse)
+        assert {name: drawn.render("svg") for name, drawn in every_kind().items()} == first
+        with pytest.raises(AssertionError, match="it was drawn"):
+            other.render("svg")
+        with pytest.raises(AssertionError, match="it was drawn"):
+            curves().render("pdf")
+
+
+def test_a_damaged_or_closed_cache_costs_nothing_but_time(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first = curves().render("svg")
+    (kept,) = tmp_path.rglob("*.svg")
+    kept.write_bytes(kept.read_bytes().replace(b"dqn", b"ppo"))
+    assert curves().render("svg") == first
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nowhere")
+    assert curves().render("svg") == first
+
+
+def test_the_cache_forgets_what_is_oldest(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(drawing, "MOST_KEPT", 3)
+    monkeypatch.setattr(drawing, "_draw", lambda figure, ending: b"drawn")
+    for number in range(6):
+        figures.dots({"dqn": {"ID": number / 10}}, x="success").render("svg")
+        assert len(list(tmp_path.rglob("*.svg"))) <= 3
+
+
+def test_what_cannot_be_told_apart_is_refused():
+    with pytest.raises(TypeError, match="cannot tell object apart"):
+        figures.dots({"dqn": {"ID": object()}}, x="success").render("svg")
 
 
 def test_axes_are_labelled_and_agents_named(tmp_path):
@@ -95,7 +138,7 @@ def test_rules_stand_in_the_same_place_in_every_panel():
     figure = figures.per_rule({"a": panel([0.9, 0.1, 0.4]), "b": panel([0.3, 0.2, 0.9])}, y="s")
     drawn = [
         [line.get_ydata().tolist() for line in axis.lines if line.get_marker() == "^"]
-        for axis in figure.axes
+        for axis in figure.figure.axes
     ]
     assert drawn == [[[0.1, 0.9, 0.4]], [[0.2, 0.3, 0.9]]]
 
@@ -103,7 +146,7 @@ def test_rules_stand_in_the_same_place_in_every_panel():
 def test_tapes_are_drawn_where_their_ones_are():
     tapes = np.array([[1, 1, 0, 0, 1], [0, 0, 0, 0, 0], [0, 1, 0, 1, 1]])
     figure = figures.spacetimes([Episode("x", "", tapes, [2, 4])])
-    ones, flips = figure.axes[0].patches[-2:]
+    ones, flips = figure.figure.axes[0].patches[-2:]
     for row, column in np.ndindex(tapes.shape):
         centre = (column + 0.5, row + 0.5)
         assert ones.get_path().contains_point(centre) == bool(tapes[row, column])
@@ -116,7 +159,7 @@ def test_a_place_that_cannot_be_written_is_one_clear_line(tmp_path):
 
 
 def test_the_example_shows_what_rule_30_does():
-    figure = illustrations.rollout_example().figure
+    figure = illustrations.rollout_example().drawing.figure
     tapes = []
     for axis in figure.axes:
         ones = axis.patches[-2].get_path()
@@ -130,7 +173,7 @@ def test_the_example_shows_what_rule_30_does():
 
 
 def test_three_laws_are_shown_from_one_start_with_one_set_of_flips():
-    axes = illustrations.evolution().figure.axes
+    axes = illustrations.evolution().drawing.figure.axes
     assert len(axes) == 3
     flips = [axis.patches[-1].get_path().vertices for axis in axes]
     assert all(np.array_equal(flips[0], other) for other in flips[1:])

@@ -36,6 +36,8 @@ class Report:
     check: bool = False
     """Write no page: compare every byte of every finished run with what was written. The exit code
     is 1 if anything is damaged."""
+    pdf: bool = False
+    """Write every figure as PDF too, which takes longer."""
     json: bool = False
     """Print one JSON document."""
 
@@ -71,7 +73,7 @@ class Report:
         tables = sum(len(section.tables) for section in page.sections)
         drawn = sum(len(section.pictures) for section in page.sections) + len(page.illustrations)
         with progress_bar("writing", tables + drawn) as advance:
-            place = report.write(page, out, advance)
+            place = report.write(page, out, advance, pdf=self.pdf)
         for sentence in page.findings.missing:
             print(f"missing: {sentence}", file=sys.stderr)
         if self.json:

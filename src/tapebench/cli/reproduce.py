@@ -55,6 +55,8 @@ class Reproduce:
     """Make no runs: show the results that come with the package."""
     verify: bool = False
     """Make one seed of the two quickest agents of the published results again, and compare."""
+    pdf: bool = False
+    """Write every figure as PDF too, which takes longer."""
     json: bool = False
     """Print one JSON document."""
 
@@ -218,7 +220,7 @@ class Reproduce:
         training.use_compilation_cache()
         found = experiment.show(results)
         place = self.place(experiment.name, results.scale.track.name)
-        found.save(place)
+        found.save(place, self.pdf)
         page = render_exhibit(experiment.name, experiment.about, found.tables, found.pictures)
         store.write_text(place / "index.html", page)
         if self.json:

@@ -77,13 +77,13 @@ class Exhibit:
     tables: tuple[Table, ...] = ()
     pictures: tuple[Picture, ...] = ()
 
-    def save(self, place: Path) -> None:
-        """Every table as Markdown, LaTeX and CSV, every figure as SVG and PDF."""
+    def save(self, place: Path, pdf: bool = False) -> None:
+        """Every table as Markdown, LaTeX and CSV, every figure as SVG, and as PDF if asked for."""
         place.mkdir(parents=True, exist_ok=True)
         for table in self.tables:
             table.save(place)
         for picture in self.pictures:
-            picture.save(place)
+            picture.save(place, pdf)
 
 
 @dataclass(frozen=True)

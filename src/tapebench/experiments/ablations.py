@@ -145,7 +145,7 @@ def show_training(results: Results) -> Exhibit:
         title=title,
         caption="Strict success; bands are 95% t-intervals over seeds. On the left also on the "
         "very rules that were trained on.",
-        figure=lines(panels, x="rules trained on", y="strict success", log=True),
+        drawing=lines(panels, x="rules trained on", y="strict success", log=True),
     )
     return Exhibit((success_table(name, title, results),), (picture,))
 
@@ -232,7 +232,7 @@ def show_informed(results: Results) -> Exhibit:
                 name="informativeness",
                 title=title,
                 caption=f"{about} bands are 95% t-intervals over seeds.",
-                figure=lines(panels, x="first flips by others", y="strict success"),
+                drawing=lines(panels, x="first flips by others", y="strict success"),
             ),
         ),
     )
@@ -308,7 +308,7 @@ def show_trials(results: Results) -> Exhibit:
                 name="trials",
                 title=title,
                 caption=f"{about} bands are 95% t-intervals over seeds.",
-                figure=lines(panels, x="trial", y="strict success"),
+                drawing=lines(panels, x="trial", y="strict success"),
             ),
         ),
     )
@@ -343,7 +343,9 @@ def show_budget(results: Results) -> Exhibit:
         name=name,
         title=title,
         caption="Strict success at every evaluation; bands are 95% t-intervals over seeds.",
-        figure=lines(curve_panels(results.exam, curves), x="environment steps", y="strict success"),
+        drawing=lines(
+            curve_panels(results.exam, curves), x="environment steps", y="strict success"
+        ),
     )
     return Exhibit((success_table(name, title, results),), (picture,))
 

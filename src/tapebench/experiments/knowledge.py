@@ -209,7 +209,7 @@ def show_law(results: Results) -> Exhibit:
                 name="law-in-memory",
                 title=title,
                 caption=f"{about} Bands are 95% t-intervals over seeds.",
-                figure=lines(panels, x="flips", y="entries told (share)", bottom=0.4, top=1.02),
+                drawing=lines(panels, x="flips", y="entries told (share)", bottom=0.4, top=1.02),
             ),
         ),
     )

@@ -122,7 +122,7 @@ def show_partitions(results: Results) -> Exhibit:
                 name="split-robustness",
                 title="OOD success on five partitions",
                 caption="Each dot is a seed on a partition.",
-                figure=boxes(found, y="OOD strict success"),
+                drawing=boxes(found, y="OOD strict success"),
             ),
         ),
     )
@@ -202,7 +202,7 @@ def show_crossed(results: Results) -> Exhibit:
                 title=title,
                 caption="The drop compares the rules of two sides, the cost every rule with "
                 f"itself. {OVER_RULES}",
-                figure=dots(shown, x="strict success lost", references={"nothing lost": 0.0}),
+                drawing=dots(shown, x="strict success lost", references={"nothing lost": 0.0}),
             ),
         )
         if shown

@@ -396,7 +396,7 @@ def show_posterior(results: Results) -> Exhibit:
                 caption=f"Belief of the Bayesian filter with β = {BETA}, mean over rules and start "
                 "tapes; bands are 95% t-intervals over rules. An episode that is over keeps its "
                 "last belief. A rule that is no candidate has probability zero for ever.",
-                figure=lines(panels, x="steps", y="probability", bottom=-0.03, top=1.03),
+                drawing=lines(panels, x="steps", y="probability", bottom=-0.03, top=1.03),
             ),
         ),
     )
@@ -463,7 +463,7 @@ def show_sweep(results: Results) -> Exhibit:
                 name="oracle-sweep",
                 title="The planner's budget and objective",
                 caption=f"Strict success over {asked}.",
-                figure=lines(panels, x="flips planned", y="strict success"),
+                drawing=lines(panels, x="flips planned", y="strict success"),
             ),
         ),
     )

@@ -161,5 +161,5 @@ def success_picture(name: str, title: str, results: Results) -> Picture:
         name=name,
         title=title,
         caption="Strict success; bars are 95% t-intervals over seeds.",
-        figure=dots(rows, x="strict success"),
+        drawing=dots(rows, x="strict success"),
     )

@@ -207,7 +207,7 @@ def _depth_picture(found: Mapping[str, Any]) -> Picture:
         title="Open-loop error of world models",
         caption="Share of cells foreseen wrongly against how many steps ahead, given the flips. "
         "Bands are 95% t-intervals over seeds.",
-        figure=lines(_panels(found, draw), x="steps ahead", y="wrong cells (share)"),
+        drawing=lines(_panels(found, draw), x="steps ahead", y="wrong cells (share)"),
     )
 
 
@@ -233,7 +233,7 @@ def _calibration_picture(found: Mapping[str, Any]) -> Picture:
         caption="How often the likelier value of a cell came true, against the probability that "
         "the model gave it, where it gave such a probability to at least one cell in a thousand. "
         "Bands are 95% t-intervals over seeds.",
-        figure=lines(
+        drawing=lines(
             [replace(panel, series=(*panel.series, even)) for panel in panels],
             x="probability given",
             y="came true (share)",
@@ -296,7 +296,7 @@ def _imagined(results: Results) -> list[Picture]:
             name="credibility-imagination",
             title="Success of dreamer against the length of imagination",
             caption="Strict success; bands are 95% t-intervals over seeds.",
-            figure=lines(panels, x="imagined steps", y="strict success"),
+            drawing=lines(panels, x="imagined steps", y="strict success"),
         )
     ]
 

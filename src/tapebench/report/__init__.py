@@ -45,11 +45,17 @@ def make(
     )
 
 
-def write(page: Page, out: Path, progress: Callable[[Path], Any] = lambda path: None) -> Path:
+def write(
+    page: Page,
+    out: Path,
+    progress: Callable[[Path], Any] = lambda path: None,
+    *,
+    pdf: bool = False,
+) -> Path:
     """Write `index.html`, `tables/` and `figures/` into a directory; the path of the page.
 
-    Files of an earlier report are replaced one by one, each whole, and those of contests that are
-    no longer there are left.
+    Figures are SVG, and with `pdf` PDF too. Files of an earlier report are replaced one by one,
+    each whole, and those of contests that are no longer there are left.
     """
     from tapebench import store
     from tapebench.report.page import render
@@ -61,9 +67,9 @@ def write(page: Page, out: Path, progress: Callable[[Path], Any] = lambda path: 
         for table in section.tables:
             progress(table.save(places["tables"])[0])
         for picture in section.pictures:
-            progress(picture.save(places["figures"])[0])
+            progress(picture.save(places["figures"], pdf))
     for picture in page.illustrations:
-        progress(picture.save(places["figures"])[0])
+        progress(picture.save(places["figures"], pdf))
     path = out / "index.html"
     store.write_text(path, render(page))
     return path

@@ -1,14 +1,14 @@
 """Figures in one house style, and how they are written: SVG and PDF, the same bytes every time.
 
-Functions take plain values and give a `matplotlib.figure.Figure`; there is no pyplot and no global
-state. Colours are those of Okabe and Ito, which colour-blind readers tell apart; lines and points
-differ in dash and shape as well. Everything that is not data is drawn in `INK`, `DIM` or `FAINT`,
-so that a page can exchange these for its own and show the same drawing in the dark (`inline`).
+Functions take plain values and give a `Drawing`, which is drawn when it is needed; there is no
+pyplot and no global state. Colours are those of Okabe and Ito, which colour-blind readers tell
+apart; lines and points differ in dash and shape as well. Everything that is not data is drawn in
+`INK`, `DIM` or `FAINT`, so that a page can exchange these for its own and show the same drawing in
+the dark (`inline`).
 """
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,6 +28,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tapebench import store
 from tapebench.draw import Panel as Episode
+from tapebench.report.drawing import Drawing, drawing
 from tapebench.stats import Interval, Profile
 
 INK, DIM, FAINT, PAPER = "#1b1f23", "#66707a", "#dfe3e6", "#fefefe"
@@ -104,24 +105,31 @@ class Picture:
     title: str
     caption: str
     """What is drawn and what the bands are; also what a reader hears who cannot see it."""
-    figure: Figure
+    drawing: Drawing
 
     @cached_property
     def svg(self) -> bytes:
-        """Drawn once, for its file and for a page."""
-        return render(self.figure, "svg")
+        """For its file and for a page."""
+        return self.drawing.render("svg")
 
     @property
     def is_broad(self) -> bool:
-        """Whether it wants the whole width of a page."""
-        return float(self.figure.get_figwidth()) > 7
+        """Whether it wants the whole width of a page: more than seven inches, of 72 points."""
+        width = re.search(rb'<svg[^>]* width="([0-9.]+)pt"', self.svg)
+        return width is not None and float(width[1]) > 7 * 72
 
-    def save(self, place: Path) -> tuple[Path, Path]:
-        """Write `NAME.svg` and `NAME.pdf` into a directory that exists."""
-        svg, pdf = (place / f"{self.name}.{ending}" for ending in ("svg", "pdf"))
+    def save(self, place: Path, pdf: bool = False) -> Path:
+        """Write `NAME.svg` into a directory that exists, and `NAME.pdf` if it is asked for.
+
+        One of an earlier figure goes, since it would not be the same one.
+        """
+        svg, other = (place / f"{self.name}.{ending}" for ending in ("svg", "pdf"))
         store.write_bytes(svg, self.svg)
-        store.write_bytes(pdf, render(self.figure, "pdf"))
-        return svg, pdf
+        if pdf:
+            store.write_bytes(other, self.drawing.render("pdf"))
+        else:
+            other.unlink(missing_ok=True)
+        return svg
 
 
 # Lines
@@ -146,6 +154,7 @@ class Panel:
     """Levels that hold for every x, drawn across and named at the right."""
 
 
+@drawing
 def lines(
     panels: Sequence[Panel],
     *,
@@ -218,6 +227,7 @@ def _draw_references(axis: Axes, levels: Mapping[str, float]) -> None:
 # Dots
 
 
+@drawing
 def dots(
     rows: Mapping[str, Mapping[str, Interval | float]],
     *,
@@ -275,6 +285,7 @@ class RulePoint:
     held_out: bool = False
 
 
+@drawing
 def per_rule(panels: Mapping[str, Sequence[RulePoint]], *, y: str) -> Figure:
     """Each rule a point, coloured and shaped by type; a tick marks the best that is possible.
 
@@ -335,6 +346,7 @@ def _draw_points(axis: Axes, ranked: Sequence[RulePoint]) -> None:
 # Distributions
 
 
+@drawing
 def boxes(groups: Mapping[str, Mapping[str, Sequence[float]]], *, y: str) -> Figure:
     """Box plots: a cluster for each name, in it a box for each group; every value is also a dot."""
     names = list(dict.fromkeys(name for group in groups.values() for name in group))
@@ -369,7 +381,7 @@ def boxes(groups: Mapping[str, Mapping[str, Sequence[float]]], *, y: str) -> Fig
         return figure
 
 
-def profiles(panels: Mapping[str, Mapping[str, Profile]]) -> Figure:
+def profiles(panels: Mapping[str, Mapping[str, Profile]]) -> Drawing:
     """Performance profiles: the share of runs × rules that score above each threshold."""
     drawn = [
         Panel(
@@ -395,6 +407,7 @@ def profiles(panels: Mapping[str, Mapping[str, Profile]]) -> Figure:
     return lines(drawn, x="success above", y="share of runs × rules")
 
 
+@drawing
 def heat(
     values: Any,
     rows: Sequence[str],
@@ -439,6 +452,7 @@ def heat(
 # Tapes
 
 
+@drawing
 def spacetimes(episodes: Sequence[Episode], *, across: int = 3) -> Figure:
     """Space-time diagrams: time runs down, ones are dark, the cell flipped in a row is marked."""
     with styled():
@@ -497,23 +511,10 @@ def _boxes(
 # Writing
 
 
-def save(figure: Figure, stem: Path) -> tuple[Path, Path]:
+def save(drawing: Drawing, stem: Path) -> tuple[Path, Path]:
     """Write `STEM.svg` and `STEM.pdf`, each aside and then renamed; the same bytes every time."""
-    return Picture(stem.name, "", "", figure).save(stem.parent)
-
-
-def render(figure: Figure, ending: str) -> bytes:
-    """The figure as `svg` or `pdf`, without a date."""
-    out = io.BytesIO()
-    metadata = {"Date" if ending == "svg" else "CreationDate": None}
-    with styled():
-        if figure.get_layout_engine() is not None:
-            # Laying out moves things a little each time: once, so that every file is the same. With
-            # "none" instead of None Matplotlib would go on drawing twice, to be laid out.
-            figure.draw_without_rendering()
-            figure.set_layout_engine(None)
-        figure.savefig(out, format=ending, metadata=metadata)
-    return out.getvalue()
+    Picture(stem.name, "", "", drawing).save(stem.parent, pdf=True)
+    return stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.pdf")
 
 
 def inline(picture: Picture) -> str:

@@ -8,6 +8,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from tapebench import dynamics, rules, seeding
 from tapebench.draw import Panel as Episode
 from tapebench.report import figures
+from tapebench.report.drawing import drawing
 from tapebench.report.figures import DIM, FAINT, INK, PALETTE, Picture
 
 EXAMPLE_RULE, EXAMPLE_LENGTH, EXAMPLE_TAPE, EXAMPLE_CELLS = 30, 8, 2, (3, 6)
@@ -22,6 +23,18 @@ def all_pictures() -> list[Picture]:
 
 def rollout_example() -> Picture:
     """Two steps under rule 30 on eight cells, action and update drawn apart."""
+    return Picture(
+        "rollout-example",
+        "What a step is",
+        f"Two steps under rule {EXAMPLE_RULE} on a ring of {EXAMPLE_LENGTH} cells. Each step flips "
+        "one cell (marked), then the rule updates all cells at once. Dark is one. Only the rule "
+        "changes from training to test.",
+        _draw_rollout(),
+    )
+
+
+@drawing
+def _draw_rollout() -> Figure:
     tape = dynamics.to_int(seeding.exam_tapes(EXAMPLE_LENGTH, EXAMPLE_TAPE + 1)[EXAMPLE_TAPE])
     stages = [("start", tape, -1)]
     for cell in EXAMPLE_CELLS:
@@ -40,18 +53,23 @@ def rollout_example() -> Picture:
                 axis.axvline(line, color=FAINT, lw=0.6)
             wrong = state.bit_count()
             axis.set_xlabel(f"distance {wrong}/{EXAMPLE_LENGTH}", fontsize=8, color=DIM)
-    return Picture(
-        "rollout-example",
-        "What a step is",
-        f"Two steps under rule {EXAMPLE_RULE} on a ring of {EXAMPLE_LENGTH} cells. Each step flips "
-        "one cell (marked), then the rule updates all cells at once. Dark is one. Only the rule "
-        "changes from training to test.",
-        figure,
-    )
+    return figure
 
 
 def pipeline() -> Picture:
     """The benchmark from left to right."""
+    return Picture(
+        "pipeline",
+        "How the benchmark works",
+        "256 elementary rules are split into those to train on and those held out; agents train "
+        "with a rule drawn at each reset, sit the same exam on both sides, and are reported with "
+        "intervals beside what needs no learning, what planning reaches and what is possible.",
+        _draw_pipeline(),
+    )
+
+
+@drawing
+def _draw_pipeline() -> Figure:
     stages = (
         ("256 rules", "features, type,\nmirror images,\nexact ceilings"),
         ("Split", "rules to train on\nand rules held out,\naudited for leaks"),
@@ -92,14 +110,7 @@ def pipeline() -> Picture:
                         lw=1.3,
                     )
                 )
-    return Picture(
-        "pipeline",
-        "How the benchmark works",
-        "256 elementary rules are split into those to train on and those held out; agents train "
-        "with a rule drawn at each reset, sit the same exam on both sides, and are reported with "
-        "intervals beside what needs no learning, what planning reaches and what is possible.",
-        figure,
-    )
+    return figure
 
 
 def evolution(length: int = 32, steps: int = 64) -> Picture:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ def t_interval(values: np.ndarray) -> Interval:
     mean = float(np.mean(values))
     if len(values) < 2 or np.ptp(values) == 0:
         return Interval(mean, mean, mean)
-    return _student(mean, float(stats.sem(values)), len(values) - 1)
+    return _student(mean, _error_of_mean(values), len(values) - 1)
 
 
 def seed_interval(
@@ -143,7 +144,7 @@ def crossed_interval(
             raise ValueError(f"one of {name} tells nothing of their spread: at least two needed")
     if min(table.shape) >= FEW:
         return _crossed_bootstrap(table, rng, RESAMPLES)
-    errors = [float(stats.sem(table.mean(axis=axis))) for axis in (1, 0)]
+    errors = [_error_of_mean(table.mean(axis=axis)) for axis in (1, 0)]
     return t_of_parts(float(table.mean()), errors, [size - 1 for size in table.shape])
 
 
@@ -184,7 +185,7 @@ def _over_seeds(of: Statistic, seeds: int, rng: np.random.Generator) -> Interval
     if seeds == 1:
         return Interval(estimate, estimate, estimate)
     without = np.array([of(np.delete(everyone, seed)) for seed in everyone])
-    spread = float(stats.sem((seeds - 1) * without))
+    spread = _error_of_mean((seeds - 1) * without)
     return _student(estimate, spread, seeds - 1)
 
 
@@ -233,5 +234,16 @@ def _shares(drawn: np.ndarray, size: int) -> np.ndarray:
 
 def _student(mean: float, error: float, freedom: float) -> Interval:
     """The t interval of that standard error; without error, the mean alone."""
-    half = float(stats.t.isf((1 - CONFIDENCE) / 2, freedom)) * error if error > 0 else 0.0
+    half = _quantile(freedom) * error if error > 0 else 0.0
     return Interval(mean, mean - half, mean + half)
+
+
+def _error_of_mean(values: np.ndarray) -> float:
+    """The standard error of a mean; `scipy.stats.sem` takes a hundred times as long to say it."""
+    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
+
+
+@cache
+def _quantile(freedom: float) -> float:
+    """How many standard errors a t interval reaches to either side."""
+    return float(stats.t.isf((1 - CONFIDENCE) / 2, freedom))

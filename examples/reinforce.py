@@ -20,7 +20,7 @@ import optax
 from jax import Array
 
 from tapebench import env as envs
-from tapebench.agents.api import Agent, descend, observation_size, snapshot
+from tapebench.agents.api import Agent, gradient_step, observation_size, snapshot
 from tapebench.policy import Policy
 
 
@@ -129,7 +129,7 @@ def train(
         value = -(advantage * log_prob).mean()
         return value, {"loss": value}
 
-    network, optimiser, parts = descend(
+    network, optimiser, parts = gradient_step(
         optax.adam(config.learning_rate), loss, state.network, state.optimiser
     )
     watched = {"episodes": ended.sum(), "successes": success.sum(), "reward": reward.mean()}

@@ -191,7 +191,7 @@ class Runs:
             lambda: store.load(self.root).query("select agent, count(*) from eval group by all"),
             lambda: results.read(self.root),
             lambda: contrasts.power(store.load(self.root), "ood_success", 0.1, 0.8),
-            lambda: contrasts.read_sat(file.parents[1]),
+            lambda: contrasts.load_result(file.parents[1]),
         ):
             try:
                 read()

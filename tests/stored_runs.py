@@ -1,4 +1,4 @@
-"""Finished runs without any training: simple policies sit the exam and are stored as if learnt."""
+"""Finished runs without any training: simple policies sit the exam and are stored as if learned."""
 
 import numpy as np
 
@@ -78,7 +78,7 @@ def store_runs(root, seeds=3, agents=tuple(AGENTS), **given):
 
 
 def finish_run(root, spec):
-    """A finished run of a real spec, as if its agent had learnt to flip ones; its episodes."""
+    """A finished run of a real spec, as if its agent had learned to flip ones; its episodes."""
     exam = spec.exam
     found = rollout(flip_ones(exam.task), exam.task, None, exam.episodes, seed=spec.seed)
     whose = {"experiment": spec.experiment, "agent": spec.agent, "seed": spec.seed}

@@ -29,7 +29,7 @@ def every(*quick):
     return pytest.mark.parametrize("name", names)
 
 
-def learnt(state):
+def learned(state):
     """What the agent acts on: a network, or a model with one in it."""
     return getattr(state.learner, "network", None) or state.learner.model
 
@@ -130,10 +130,10 @@ def test_twenty_seeds_give_twenty_different_runs(name):
     keys = jax.numpy.stack([seeding.key(seed, name) for seed in range(20)])
     together = jax.vmap(agent.init)(keys)
     states = [api.unstack(together, number) for number in range(20)]
-    assert len({fingerprint(learnt(state)) for state in states}) == 20
+    assert len({fingerprint(learned(state)) for state in states}) == 20
     assert len({fingerprint(state.env) for state in states}) == 20
     states = [agent.train(agent.init(key))[0] for key in keys[:2]]
-    assert len({fingerprint(learnt(state)) for state in states}) == 2
+    assert len({fingerprint(learned(state)) for state in states}) == 2
     if name in VALUE_BASED:
         assert len({fingerprint(state.replay.action) for state in states}) == 2
 
@@ -179,20 +179,20 @@ def test_a_state_goes_through_arrays_and_back(name):
 
 
 @pytest.mark.parametrize("name", agents.NAMES)
-def test_a_policy_needs_only_what_was_learnt(name):
+def test_a_policy_needs_only_what_was_learned(name):
     agent, _ = small_agent(name)
     state = agent.init(jax.random.key(0))
     arrays, shape = api.to_arrays(state), jax.eval_shape(agent.init, jax.random.key(0))
-    kept = api.learnt(arrays)
+    kept = api.learned(arrays)
     assert 0 < len(kept) < len(arrays)
     memories = [
-        jax.tree.leaves(agent.policy(api.from_learnt(shape, given)).init(None, 2))
+        jax.tree.leaves(agent.policy(api.from_learned(shape, given)).init(None, 2))
         for given in (arrays, kept)
     ]
     for whole, part in zip(*memories, strict=True):
         np.testing.assert_array_equal(whole, part)
     with pytest.raises(ValueError, match="only on one side"):
-        api.from_learnt(shape, dict(list(kept.items())[1:]))
+        api.from_learned(shape, dict(list(kept.items())[1:]))
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,9 @@ def test_stored_agents_are_compared_by_seeds(tmp_path):
     exam = make_exam(length=8, horizon=8, episodes=10)
     stored_runs(tmp_path, "dqn", [0.5, 0.55, 0.52, 0.51], exam)
     stored_runs(tmp_path, "ppo", [0.3, 0.32, 0.35, 0.31], exam)
-    a, b = (contrasts.sit_or_read(str(tmp_path / "main" / name), exam) for name in ("dqn", "ppo"))
+    a, b = (
+        contrasts.evaluate_or_load(str(tmp_path / "main" / name), exam) for name in ("dqn", "ppo")
+    )
     assert a.success.shape == (4, 256, 10)
     found = contrasts.compare(a, b)
     assert found["interval_over"] == "seeds"
@@ -45,7 +47,7 @@ def test_stored_agents_are_compared_by_seeds(tmp_path):
     assert row["p"] <= row["p_holm"] < 0.01
     assert row["improvement"] > 0.7
     with pytest.raises(ValueError, match="several agents"):
-        contrasts.sit_or_read(str(tmp_path), exam)
+        contrasts.evaluate_or_load(str(tmp_path), exam)
 
 
 def test_runs_without_episodes_are_refused_with_what_to_do(tmp_path):
@@ -54,20 +56,20 @@ def test_runs_without_episodes_are_refused_with_what_to_do(tmp_path):
     with store.open_run(tmp_path, store.RunId("main", "dqn", "fps30", 0), spec) as run:
         run.finish({"ood": {"success": 0.5}})
     with pytest.raises(ValueError, match=r"hold no episodes.*tape train makes them again"):
-        contrasts.sit_or_read(str(tmp_path), exam)
+        contrasts.evaluate_or_load(str(tmp_path), exam)
 
 
 def test_policies_are_compared_on_the_same_episodes(tmp_path):
     exam = make_exam(length=8, horizon=8, rules=[0, 4, 30, 204, 232])
     protocol.evaluate("flip-ones", exam).write_bundle(tmp_path / "b")
-    a = contrasts.sit_or_read("random", exam)
-    b = contrasts.sit_or_read(str(tmp_path / "b"), exam)
+    a = contrasts.evaluate_or_load("random", exam)
+    b = contrasts.evaluate_or_load(str(tmp_path / "b"), exam)
     same = contrasts.compare(b, b)
     assert same["id"]["interval"] == [0, 0]
     found = contrasts.compare(a, b)
     assert found["id"]["difference"] < 0
     assert found["id"]["rules_won"] == 0 < found["id"]["rules_lost"]
-    other = contrasts.sit_or_read("random", make_exam(length=8, horizon=9, rules=[0, 4]))
+    other = contrasts.evaluate_or_load("random", make_exam(length=8, horizon=9, rules=[0, 4]))
     with pytest.raises(ValueError, match=r"sat different exams: .*horizon"):
         contrasts.compare(a, other)
 

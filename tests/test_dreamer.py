@@ -217,7 +217,7 @@ def test_either_weight_of_the_divergence_moves_its_own_side():
 def test_time_is_up_at_the_horizon_and_not_before(horizon):
     time, tick = jnp.zeros(()), jnp.float32(1 / horizon)
     for t in range(horizon):
-        assert bool(rssm.is_up(time, tick)) == (t == horizon - 1)
+        assert bool(rssm.is_final_step(time, tick)) == (t == horizon - 1)
         time = time + tick
 
 

@@ -26,7 +26,7 @@ def test_a_stable_baselines_model_takes_the_exam_by_the_factory_road():
     found = protocol.evaluate("sb3_agent:make", exam)
     assert found.policy == "sb3_agent:make"
     by_chance = found.score["lines"]["random"]["id"]
-    assert found.score["id"]["success"] > by_chance + 0.03, "it has learnt something"
+    assert found.score["id"]["success"] > by_chance + 0.03, "it has learned something"
 
 
 @pytest.mark.slow

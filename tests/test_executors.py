@@ -126,7 +126,7 @@ def test_seeds_in_one_program_do_not_depend_on_which_are_beside_them(tmp_path):
     assert Vmap(2).run([third, first], tmp_path / "b", ignore, ignore) == []
     same_rows([first], tmp_path / "a", tmp_path / "b")
     assert store.read_json(tmp_path / "a" / str(first.id) / "provenance.json")["together"] == 2
-    # What is learnt is what a worker learns, up to the order in which a device adds up.
+    # What is learned is what a worker learns, up to the order in which a device adds up.
     assert sweep.run_all([first], tmp_path / "local") == []
     ours, alone = (
         store.load_checkpoint(tmp_path / place / str(first.id))[1] for place in ("a", "local")

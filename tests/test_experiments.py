@@ -252,7 +252,7 @@ def test_a_policy_that_learns_nothing_pays_nothing_for_unseen_laws(tmp_path, tin
         None,
         "2 / 2",
         None,
-    )  # nothing was learnt that could sit it
+    )  # nothing was learned that could sit it
     assert found["dqn"][2:] == (None, None, None, None, "2 / 0", None)
     assert partitions.costs(scale, tmp_path).keys() == {"ppo"}
     assert len(exhibit.pictures) == 1

@@ -105,7 +105,7 @@ def test_every_order_is_as_likely_as_another(num):
 @pytest.mark.parametrize(
     ("module", "network"), [(ppo, "mlp"), (ppo, "conv"), (rppo, "gru"), (rppo, "cells")]
 )
-def test_what_was_played_is_as_likely_when_it_is_first_learnt_from(module, network):
+def test_what_was_played_is_as_likely_when_it_is_first_learned_from(module, network):
     config, algorithm, model, start, segment = played_tapes(module, network)
     logits, value = jax.jit(algorithm.unroll)(model, start, segment.obs, segment.action)
     change = ppo.log_prob(logits, segment.action) - segment.log_prob

@@ -323,20 +323,20 @@ def test_who_cannot_be_told_of_others_flips_is_not_guided():
 def test_agents_with_a_context_remember_the_flips_that_they_are_told_of(name):
     env, params = envs.make(length=8, horizon=8)
     agent = agents.make(name, env, params)
-    learnt = agent.policy(agent.init(jax.random.key(0)))
+    learned = agent.policy(agent.init(jax.random.key(0)))
     before, after = jnp.zeros((4, 9)), jnp.zeros((4, 9)).at[:, 2].set(1).at[:, 8].set(1 / 8)
-    memory, chosen = learnt.act(learnt.init(None, 4), before, None)
+    memory, chosen = learned.act(learned.init(None, 4), before, None)
 
     def next_memory(memory):
-        return jax.tree.leaves(learnt.act(memory, after, None)[0])
+        return jax.tree.leaves(learned.act(memory, after, None)[0])
 
     own, told, here, elsewhere = (
         next_memory(one)
         for one in (
             memory,
-            learnt.note(memory, chosen),
-            learnt.note(memory, jnp.full_like(chosen, 2)),
-            learnt.note(memory, jnp.full_like(chosen, 6)),
+            learned.note(memory, chosen),
+            learned.note(memory, jnp.full_like(chosen, 2)),
+            learned.note(memory, jnp.full_like(chosen, 6)),
         )
     )
     assert all(map(np.array_equal, own, told))

@@ -75,7 +75,7 @@ def test_a_piece_is_small_the_same_every_time_and_names_its_command(runs, place,
 
 def test_what_was_measured_of_a_run_since_comes_along(runs, tmp_path):
     first, second, _ = seeds_of(runs, "first-one")
-    kept = runs / "examined" / "0a1b" / f"first-one-0-{store.came_to(first)}-led.json"
+    kept = runs / "examined" / "0a1b" / f"first-one-0-{store.result_hash(first)}-led.json"
     other = runs / "computed" / "0a1b" / "mpc-min.json"
     for file in (kept, other):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def test_what_was_measured_of_a_run_since_comes_along(runs, tmp_path):
     (found,) = root.glob("*/0a1b/*")
     assert found.relative_to(root) == kept.relative_to(runs)
     assert store.read_json(found) == {"ood": {"success": 0.25}}
-    assert store.came_to(root / first.relative_to(runs)) == store.came_to(first)
+    assert store.result_hash(root / first.relative_to(runs)) == store.result_hash(first)
     document = store.read_json(about)
     document["seeds"][0]["measured"] = {"examined/../../x.json": {}}
     about.write_text(json.dumps(document))
@@ -185,7 +185,7 @@ def test_published_runs_are_made_again_to_the_bit(capsys, monkeypatch, tmp_path)
         shipped.pack([tmp_path / f"runs/smoke/{agent}/fps30/s00"], "tape bench", place, 1)
     monkeypatch.setattr(shipped, "PLACE", str(place))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    # What was learnt comes along and does what it did.
+    # What was learned comes along and does what it did.
     exam = protocol.get_track("smoke").exam(rules=[0, 30, 204])
     for agent in ("dqn", "ppo", "rad"):
         name = f"smoke/{agent}/fps30/s00"

@@ -237,7 +237,7 @@ def results(agent: str) -> Iterable[str]:
 
 
 def across(agent: str) -> dict[tuple[str, str, int], list[dict[str, Any]]]:
-    """Runs that learnt from all training rules of a split, by options, split and steps."""
+    """Runs that learned from all training rules of a split, by options, split and steps."""
     found: dict[Any, list[Any]] = defaultdict(list)
     for options, row in told(agent):
         is_full_size = (row["length"], row["horizon"]) == (32, 32)

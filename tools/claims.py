@@ -33,7 +33,7 @@ CONTRASTS = (
     ("curl", "dqn", "a contrastive loss"),
     ("ppo-dr", "ppo", "domain randomisation"),
     ("rppo", "ppo", "memory"),
-    ("dreamer", "dqn", "a learnt world model"),
+    ("dreamer", "dqn", "a learned world model"),
     ("automata", "dreamer", "a model that knows laws to be local"),
 )
 """An agent, the one that it is read against, and what it has that the other has not."""
@@ -112,7 +112,7 @@ def about_costs(costs: Mapping[str, Interval], longer: Mapping[str, Interval]) -
         "**What an unseen law costs**, every rule held against itself, trained on under one split "
         f"and held out by another: {told}. These intervals are over rules too; none ends above "
         f"{costs[most].high:+.3f} (`{most}`). They are not corrected for the number of agents, and "
-        "who has learnt little has little to lose."
+        "who has learned little has little to lose."
         + (f" After {steps:,} steps: {more}." if more else "")
     )
 

@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         else:
             paths = [path for _, _, path in runs]
             told = f"{command} --seeds {len(runs)}"
-            # Settings of experiments have been measured; what they learnt is of no further use.
+            # Settings of experiments have been measured; what they learned is of no further use.
             is_setting = results.is_setting(store.read_json(paths[0] / "spec.json"))
             written = shipped.pack(paths, told, PLACE, 0 if is_setting else options.policies)
             size = sum(file.stat().st_size for file in PLACE.glob(f"{written.stem}.*"))

@@ -231,7 +231,7 @@ def replay(
             about = {
                 "policy": spec["agent"],
                 "run": spec["id"],
-                "result": store.came_to(run),
+                "result": store.result_hash(run),
                 "sees_rule": outcome.sees_rule,
                 "provenance": store.provenance(outcome.seconds),
             }
@@ -249,7 +249,7 @@ def _is_replayed(run: Path, target: Path) -> bool:
         found = bundle.verify(target)
     except bundle.BundleError:
         return False
-    is_same = found.about.get("result") == store.came_to(run)
+    is_same = found.about.get("result") == store.result_hash(run)
     return is_same and found.conditions.seating == seating.VERSION
 
 

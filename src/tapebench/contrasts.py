@@ -1,8 +1,8 @@
 """What results say of one another: two agents on an exam, one agent with several splits, and the
 seeds that a difference needs.
 
-`Sat` is all that a comparison asks for, so a policy that sits the exam now, a bundle of somebody
-else and stored runs are compared alike.
+`ExamResult` is all that a comparison asks for, so a policy that sits the exam now, a bundle of
+somebody else and stored runs are compared alike.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tapebench.seating import Conditions
 
 
 @dataclass(frozen=True)
-class Sat:
+class ExamResult:
     """Successes on an exam, wherever they come from: all that a comparison needs."""
 
     name: str
@@ -34,26 +34,26 @@ class Sat:
     """What has to stand beside them, see `seating.Conditions.remarks`."""
 
 
-def sit_or_read(who: str, exam: Exam, **given: Any) -> Sat:
+def evaluate_or_load(who: str, exam: Exam, **given: Any) -> ExamResult:
     """Successes of a policy that sits `exam` now, or those in a bundle or in stored runs."""
     path = Path(who)
     if path.is_dir() or path.is_file():
-        return read_sat(path)
+        return load_result(path)
     outcome = evaluate(who, exam, **given)
     success = np.array([run.success for run in outcome.runs], float)
-    return Sat(who, exam, success, outcome.conditions.remarks)
+    return ExamResult(who, exam, success, outcome.conditions.remarks)
 
 
-def read_sat(path: Path) -> Sat:
+def load_result(path: Path) -> ExamResult:
     """Successes in a bundle or in stored runs."""
     if path.is_dir():
         return _read_runs(path)
     found = bundle.verify(path)
     success = found.episodes.success[None].astype(float)
-    return Sat(found.about["policy"], found.exam, success, found.conditions.remarks)
+    return ExamResult(found.about["policy"], found.exam, success, found.conditions.remarks)
 
 
-def _read_runs(path: Path) -> Sat:
+def _read_runs(path: Path) -> ExamResult:
     """The seeds of one agent under a directory, averaged over the checkpoints that count."""
     store.refuse_damage(path)
     stored = store.load(path)
@@ -79,10 +79,10 @@ def _read_runs(path: Path) -> Sat:
         raise ValueError(f"the runs in {path} hold {means.size} episodes instead of {shape}")
     oldest = int(stored.columns("select min(seating) as seating from eval")["seating"][0])
     remarks = Conditions("by us", seating=oldest).remarks
-    return Sat(specs[0]["id"].split("/")[1], exam, means.reshape(shape), remarks)
+    return ExamResult(specs[0]["id"].split("/")[1], exam, means.reshape(shape), remarks)
 
 
-def compare(a: Sat, b: Sat) -> dict[str, Any]:
+def compare(a: ExamResult, b: ExamResult) -> dict[str, Any]:
     """How two differ on the same exam, subset by subset, with paired intervals."""
     if a.exam.hash != b.exam.hash:
         differing = [
@@ -130,7 +130,7 @@ def compare(a: Sat, b: Sat) -> dict[str, Any]:
     return document
 
 
-def unseen(sat: Sequence[Sat], name: str | None = None) -> dict[str, Any]:
+def unseen(sat: Sequence[ExamResult], name: str | None = None) -> dict[str, Any]:
     """What it costs an agent that a rule was not trained on, see `stats.cost_of_unseen`.
 
     Each of `sat` is one or more seeds trained with a split, on that split's exam; there have to be
@@ -143,7 +143,7 @@ def unseen(sat: Sequence[Sat], name: str | None = None) -> dict[str, Any]:
             f"these are results of {names[0]} and of {names[1]}, and the seeds must be of one "
             "agent: leave some out, or say that they are with --as NAME"
         )
-    groups: dict[str, list[Sat]] = {}
+    groups: dict[str, list[ExamResult]] = {}
     for one in sat:
         groups.setdefault(one.exam.hash, []).append(one)
     exams = [group[0].exam for group in groups.values()]

@@ -72,7 +72,7 @@ def load_factory(spec: str) -> Callable[[], Any]:
         raise AgentError(f"{spec!r} names no factory: write package.module:factory")
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.insert(0, os.getcwd())
-    with _conduct(f"importing {module_name}"):
+    with _agent_errors(f"importing {module_name}"):
         try:
             found: Any = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
@@ -88,7 +88,7 @@ def load_factory(spec: str) -> Callable[[], Any]:
 
 
 @contextmanager
-def _conduct(what: str) -> Iterator[None]:
+def _agent_errors(what: str) -> Iterator[None]:
     """Whatever an agent's code raises is an `AgentError`; what it prints goes to standard error.
 
     Leaving the program counts as failing, but for Ctrl-C, which is the user's.
@@ -139,7 +139,7 @@ def _details(error: BaseException) -> str:
 
 def make_agent(spec: str) -> Any:
     """Call the factory and look at what it gives."""
-    with _conduct(f"{spec}()"):
+    with _agent_errors(f"{spec}()"):
         agent = load_factory(spec)()
     for method in ("reset", "act"):
         if not callable(getattr(agent, method, None)):
@@ -152,19 +152,19 @@ def in_process(agent: Any, name: str, length: int) -> Policy:
     """An object with `reset` and `act` as a policy for tapes of `length`. It sees no rule."""
 
     def init(rule: None, num: int) -> Any:
-        with _conduct(f"{name}: reset({num})"):
+        with _agent_errors(f"{name}: reset({num})"):
             agent.reset(num)
         return agent
 
     def act(memory: Any, obs: np.ndarray, stream: Any) -> tuple[Any, np.ndarray]:
         # A copy, contiguous: what an agent does to its observations stays its own.
         shown = np.array(obs, np.float32, order="C")
-        with _conduct(f"{name}: act()"):
+        with _agent_errors(f"{name}: act()"):
             actions = np.asarray(memory.act(shown))
         return memory, check_actions(actions, len(obs), length, name)
 
     def belief(memory: Any) -> np.ndarray:
-        with _conduct(f"{name}: belief()"):
+        with _agent_errors(f"{name}: belief()"):
             found = np.asarray(memory.belief())
         return check_belief(found, name)
 
@@ -412,7 +412,7 @@ def serve(spec: str) -> None:
             header, array = _parse(read, "the evaluator")
             method = header["method"]
             given = {"reset": (header.get("num"),), "act": (array,), "belief": ()}[method]
-            with _conduct(f"{spec}: {method}()"):
+            with _agent_errors(f"{spec}: {method}()"):
                 found = getattr(agent, method)(*given)
                 array = None if method == "reset" else _as_array(found, spec, method)
             answer({}, array)

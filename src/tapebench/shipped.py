@@ -3,7 +3,7 @@
 A piece is all seeds of one agent in one experiment on one split. `full-dqn-fps30.json` holds what
 they were asked, what each came to and where it was made; `full-dqn-fps30.parquet` one row for each
 seed, rule and evaluation that counts; there may be a third, `full-dqn-fps30.safetensors`, with what
-the first seeds had learnt. What experiments have measured of a run since, such as its success in
+the first seeds had learned. What experiments have measured of a run since, such as its success in
 longer episodes, comes along. Episodes, logs of training and what it takes to go on training stay
 behind.
 
@@ -45,7 +45,7 @@ LEVEL = 19
 def pack(paths: Sequence[Path], command: str, place: Path, policies: int = 0) -> Path:
     """Write finished runs that differ by seed alone as a piece; `command` is what makes them.
 
-    `policies` is of how many seeds to take along what they had learnt, at most: of runs that came
+    `policies` is of how many seeds to take along what they had learned, at most: of runs that came
     from a piece it may be there of fewer. The same runs give the same bytes. Returns the path of
     the JSON file.
     """
@@ -91,15 +91,15 @@ def pack(paths: Sequence[Path], command: str, place: Path, policies: int = 0) ->
     about = place / f"{name}.json"
     about.with_suffix(".safetensors").unlink(missing_ok=True)
     if any(found := [store.load_checkpoint(path) for path in paths[:policies]]):
-        learnt = {path: one for path, one in zip(paths, found, strict=False) if one}
-        document["policies"] = _pack_policies(learnt, about.with_suffix(".safetensors"))
+        learned = {path: one for path, one in zip(paths, found, strict=False) if one}
+        document["policies"] = _pack_policies(learned, about.with_suffix(".safetensors"))
     store.write_text(about, json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n")
     return about
 
 
 def _measured(path: Path) -> dict[str, Any]:
     """What experiments have measured of a run since it ended, by file below its root."""
-    root, run = path.parents[3], store.came_to(path)
+    root, run = path.parents[3], store.result_hash(path)
     return {
         name: store.read_json(file)
         for file in sorted(root.glob(f"*/*/*-{run}*.json"))
@@ -108,9 +108,9 @@ def _measured(path: Path) -> dict[str, Any]:
 
 
 def _pack_policies(
-    learnt: Mapping[Path, tuple[int, dict[str, np.ndarray]]], file: Path
+    learned: Mapping[Path, tuple[int, dict[str, np.ndarray]]], file: Path
 ) -> dict[str, Any]:
-    """Write what runs had learnt, by their last checkpoints, into one file; what the piece has to
+    """Write what runs had learned, by their last checkpoints, into one file; what the piece has to
     say about it."""
     from safetensors.numpy import save
 
@@ -118,9 +118,9 @@ def _pack_policies(
 
     arrays: dict[str, np.ndarray] = {}
     manifests = []
-    for path, (step, state) in learnt.items():
+    for path, (step, state) in learned.items():
         seed = store.read_json(path / "spec.json")["seed"]
-        arrays |= {f"{seed}/{name}": array for name, array in api.learnt(state).items()}
+        arrays |= {f"{seed}/{name}": array for name, array in api.learned(state).items()}
         manifest = store.read_json(path / "checkpoints" / f"{step:012d}.json")
         manifests.append({"seed": seed, "step": step, "about": manifest["about"]})
     store.write_bytes(file, save(arrays))
@@ -128,7 +128,7 @@ def _pack_policies(
 
 
 def read(about: Path) -> dict[str, Any]:
-    """The JSON file of a piece, checked together with its table and what was learnt."""
+    """The JSON file of a piece, checked together with its table and what was learned."""
     document = store.read_json(about)
     try:
         if document["schema"] != SCHEMA:
@@ -139,8 +139,8 @@ def read(about: Path) -> dict[str, Any]:
         for suffix, digest in sums.items():
             if store.file_hash(about.with_suffix(suffix)) != digest:
                 raise ValueError(f"{about.with_suffix(suffix)} is not what {about.name} says")
-        learnt = document.get("policies", {}).get("checkpoints", [])
-        for one in [*document["seeds"], *learnt]:
+        learned = document.get("policies", {}).get("checkpoints", [])
+        for one in [*document["seeds"], *learned]:
             _run_id(document, one)
         for name in [name for one in document["seeds"] for name in one["measured"]]:
             if not MEASURED.fullmatch(name):

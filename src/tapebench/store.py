@@ -285,7 +285,7 @@ def differences(path: Path, run_id: RunId, spec: Mapping[str, Any]) -> list[str]
     return sorted(key for key in known.keys() | wanted.keys() if known.get(key) != wanted.get(key))
 
 
-def came_to(path: Path) -> str:
+def result_hash(path: Path) -> str:
     """A short hash of what a finished run came to, by which it is known wherever it is copied."""
     summary = json.dumps(read_object(path / "summary.json"), sort_keys=True)
     return hashlib.sha256(summary.encode()).hexdigest()[:16]

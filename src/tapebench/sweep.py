@@ -205,7 +205,7 @@ def run_all(
                         continue
                     if "died" in event:
                         selector.unregister(worker.answers)
-                        event = {"error": worker.epitaph(event["died"])}
+                        event = {"error": worker.exit_message(event["died"])}
                         worker.close()
                         worker.start()
                         selector.register(worker.answers, selectors.EVENT_READ, worker)
@@ -270,7 +270,7 @@ class _Worker:
             self.process.stdin.write(json.dumps(told).encode() + b"\n")
             self.process.stdin.flush()
 
-    def epitaph(self, code: int) -> str:
+    def exit_message(self, code: int) -> str:
         """How it died, and the last thing it printed."""
         how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
         last = last_line(self.log, self.log_size)

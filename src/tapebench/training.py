@@ -182,12 +182,12 @@ def run(
     """
     with store.open_run(root, spec.id, spec.as_dict(), anew=anew) as opened:
         if not opened.is_done:
-            _Trainer(Opened(spec, opened, log), report).train(stop)
+            _Trainer(OpenRun(spec, opened, log), report).train(stop)
         return opened.path
 
 
-class Opened(NamedTuple):
-    """A run whose lock is held, and what takes its scalars."""
+class OpenRun(NamedTuple):
+    """A run whose lock is held, and the logger of its metrics."""
 
     spec: RunSpec
     opened: store.Run
@@ -195,7 +195,7 @@ class Opened(NamedTuple):
 
 
 def run_together(
-    runs: Sequence[Opened], *, report: Report, stop: Callable[[], bool] = lambda: False
+    runs: Sequence[OpenRun], *, report: Report, stop: Callable[[], bool] = lambda: False
 ) -> None:
     """Train runs that differ in their seeds alone as one program, vmapped over them.
 
@@ -221,7 +221,7 @@ def run_together(
             for number, trainer in enumerate(group):
                 if step % every == 0 or step == until or is_stopping:
                     trainer.state = api.unstack(states, number)
-                trainer.took_a_chunk({name: value[number] for name, value in metrics.items()})
+                trainer.after_chunk({name: value[number] for name, value in metrics.items()})
             if is_stopping:
                 for trainer in group:
                     trainer.save()
@@ -233,7 +233,7 @@ def run_together(
 class _Trainer:
     """A run in progress."""
 
-    def __init__(self, run: Opened, report: Report, together: int = 1) -> None:
+    def __init__(self, run: OpenRun, report: Report, together: int = 1) -> None:
         import jax
 
         from tapebench.agents import api
@@ -275,13 +275,13 @@ class _Trainer:
     def train(self, stop: Callable[[], bool]) -> None:
         while self.step < self.spec.steps:
             self.state, metrics = self.agent.train(self.state)
-            self.took_a_chunk(metrics)
+            self.after_chunk(metrics)
             if stop() and self.step < self.spec.steps:
                 self.save()
                 raise Stopped
         self.finish()
 
-    def took_a_chunk(self, metrics: Mapping[str, Any]) -> None:
+    def after_chunk(self, metrics: Mapping[str, Any]) -> None:
         """Take down what training reported; evaluate if it is time to."""
         self.step += self.agent.chunk
         scalars = {name: float(value) for name, value in metrics.items()}
@@ -413,16 +413,16 @@ def summarise(curve: store.Table, episodes: store.Table, last: int) -> dict[str,
 
 
 def is_finite(arrays: Mapping[str, np.ndarray]) -> bool:
-    """Whether all that a state has learnt is finite. If not, its choices mean nothing: the largest
+    """Whether all that a state has learned is finite. If not, its choices mean nothing: the largest
     of values that are no numbers is the first."""
     from tapebench.agents import api
 
-    learned = api.learnt(arrays) or arrays  # those of others may be called anything
+    learned = api.learned(arrays) or arrays  # those of others may be called anything
     return all(np.isfinite(array).all() for array in learned.values() if array.dtype.kind == "f")
 
 
 class Stored(NamedTuple):
-    """What a run had learnt at its last checkpoint."""
+    """What a run had learned at its last checkpoint."""
 
     policy: Policy
     spec: RunSpec
@@ -457,7 +457,7 @@ def load_learned(path: Path, spec: RunSpec, agent: Agent) -> tuple[int, Any, boo
         raise ValueError(store.no_checkpoint(path))
     step, arrays = found
     key = seeding.key(spec.seed, "train", spec.agent)
-    state = api.from_learnt(jax.eval_shape(agent.init, key), arrays)
+    state = api.from_learned(jax.eval_shape(agent.init, key), arrays)
     return step, state, is_finite(arrays)
 
 

@@ -31,7 +31,7 @@ Entry `[d - 1, t]` is about row t + d, told from the rows up to t and the flips 
 
 @dataclass(frozen=True)
 class Agent:
-    """How to begin, how to learn for a while, and how to act on what was learnt.
+    """How to begin, how to learn for a while, and how to act on what was learned.
 
     Nothing here knows seeds, files or progress: one run is `init` with its key, then `train`
     again and again. Two agents made of equal configs and environments share their compiled
@@ -64,7 +64,7 @@ def to_arrays(state: Any) -> dict[str, np.ndarray]:
     return {_name(path): np.asarray(_plain(leaf)) for path, leaf in leaves}
 
 
-LEARNT = ("learner.network.", "learner.model.")
+LEARNED = ("learner.network.", "learner.model.")
 """How the names of those arrays of a state begin that its policy is made of."""
 
 
@@ -83,15 +83,15 @@ def from_arrays(like: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     return jax.tree_util.tree_unflatten(tree, restored)
 
 
-def learnt(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def learned(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What a policy needs of a state's arrays: small, and no training goes on from it."""
-    return {name: array for name, array in arrays.items() if name.startswith(LEARNT)}
+    return {name: array for name, array in arrays.items() if name.startswith(LEARNED)}
 
 
-def from_learnt(like: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """A state to make a policy from, of all of its arrays or of those that were `learnt`."""
+def from_learned(like: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    """A state to make a policy from, of all of its arrays or of those that were `learned`."""
     leaves = jax.tree_util.tree_leaves_with_path(like)
-    missing = {_name(path): leaf for path, leaf in leaves if not _name(path).startswith(LEARNT)}
+    missing = {_name(path): leaf for path, leaf in leaves if not _name(path).startswith(LEARNED)}
     zeros = {
         name: np.zeros(plain.shape, plain.dtype)
         for name, leaf in missing.items()
@@ -122,31 +122,30 @@ def unstack(states: Any, number: int) -> Any:
 
 def snapshot(
     name: str,
-    learnt: Any,
+    learned: Any,
     begin: Callable[[Any, int], Any],
     act: Callable[[Any, Array, Array], tuple[Any, Array]],
     note: Callable[[Any, Array], Any] | None = None,
     recall: Callable[[Any], Array] | None = None,
 ) -> Policy:
-    """A blind policy with its own copy of what was learnt, since the next `train` works in place.
+    """A blind policy with its own copy of what was learned, since the next `train` works in place.
 
-    `begin(learnt, num)` is the memory of so many episodes; `note` and `recall` are as in `Policy`.
+    `begin(learned, num)` is the memory of so many episodes; `note` and `recall` are as in `Policy`.
     """
-    kept = jax.tree.map(jax.numpy.copy, learnt)
+    kept = jax.tree.map(jax.numpy.copy, learned)
     return blind(Policy(name, lambda rule, num: begin(kept, num), act, note=note, recall=recall))
 
 
-def descend(
+def gradient_step(
     optimiser: optax.GradientTransformation,
     loss: Callable[[Any], tuple[Array, Any]],
-    learnt: Any,
+    learned: Any,
     optimiser_state: optax.OptState,
 ) -> tuple[Any, optax.OptState, Any]:
-    """One step down the gradient of `loss`: what is learnt, the optimiser, and what `loss` says
-    beside its value, such as its parts."""
-    slope, parts = jax.grad(loss, has_aux=True)(learnt)
+    """One step of the optimiser: parameters, its state, and the auxiliary output of `loss`."""
+    slope, parts = jax.grad(loss, has_aux=True)(learned)
     change, optimiser_state = optimiser.update(slope, optimiser_state)
-    return optax.apply_updates(learnt, change), optimiser_state, parts
+    return optax.apply_updates(learned, change), optimiser_state, parts
 
 
 def learning_rate(config: Any, steps: Array) -> Array:

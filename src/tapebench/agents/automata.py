@@ -2,13 +2,13 @@
 
 What an episode shows is, for every neighbourhood x of five cells after the flip, how often the
 middle one became 0 and 1: n_0(x), n_1(x). A neighbourhood that was not seen may be much like one
-that was. How much is learnt: φ is a network on the five cells, and
+that was. How much is learned: φ is a network on the five cells, and
 
     K(x, y) = exp(s − |φ(x) − φ(y)|²)        m_b(x) = a_b + Σ_y K(x, y) n_b(y)
     p(x becomes 1) = m_1(x) / (m_0(x) + m_1(x)),
 
 a Beta posterior whose counts are shared among the neighbourhoods that behave alike. φ, s and the
-prior a are learnt on training rules by the likelihood of the next tape,
+prior a are learned on training rules by the likelihood of the next tape,
 
     L = mean over the neighbourhoods x in it of − log p(x becomes what it became),
 
@@ -36,9 +36,9 @@ Notes:
 3. each neighbourhood counts once in the loss, however many cells have it: under a deterministic
    law these are one piece of evidence, not many;
 4. n are counts n' with n = n' c / (c + Σ n'), c = `saturation`, so that long episodes look no
-   different from the short pieces that were learnt from;
+   different from the short pieces that were learned from;
 5. what is hardly likelier to become one than zero is planned with as if it became zero. That is
-   optimistic, as the goal is mostly zeros: it is so, or the plan meets it and something is learnt;
+   optimistic, as the goal is mostly zeros: it is so, or the plan meets it and something is learned;
 6. nothing says that the law has three cells. If the law found depends on the inner three alone,
    search is quick; with a wider one it works too, but fewer ways are tried;
 7. counts are kept from one episode to the next as long as the memory goes on, which is right
@@ -74,7 +74,7 @@ from tapebench.agents.api import (
     check_counts,
     check_positive,
     check_shares,
-    descend,
+    gradient_step,
     observation_size,
 )
 from tapebench.agents.replay import Replay
@@ -217,7 +217,7 @@ def masses(likeness: Any, prior: Any, counts: Any, saturation: float) -> Any:
 
 
 def loss(config: Config, model: Model, evidence: Array, outcome: Array) -> Array:
-    """The loss of the module docstring: counts before and in the next tape, `[B, 32, 2]`."""
+    """Surprise at the next tape, given what was seen before; counts of both are `[B, 32, 2]`."""
     mass = masses(*model.likeness(), evidence, config.saturation)
     log_chance = jnp.log(mass) - jnp.log(mass.sum(axis=-1, keepdims=True))
     total = outcome.sum(axis=-1, keepdims=True)
@@ -239,7 +239,7 @@ def tally(before: Array, action: Array, after: Array, weight: Array) -> Array:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Learner:
-    """What is learnt, and what learning needs to go on."""
+    """What is learned, and what learning needs to go on."""
 
     model: Model
     optimiser: optax.OptState
@@ -282,7 +282,7 @@ def draw(key: Array, config: Config, stored: Replay) -> tuple[Array, Array]:
 
 
 def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:
-    """The agent of the module docstring."""
+    """The agent that infers automata, for this environment."""
     size = observation_size(env, params)
     act = make_act(config, env.length)
 
@@ -373,7 +373,7 @@ def _train(
             found = loss(config, model, evidence, outcome)
             return found, {"loss": found}
 
-        model, optimiser_state, parts = descend(
+        model, optimiser_state, parts = gradient_step(
             optimiser, batch_loss, learner.model, learner.optimiser
         )
         if not config.learn:

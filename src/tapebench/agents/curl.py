@@ -3,7 +3,7 @@
     L = L_DQN + λ · mean_i −log( exp(q_i W k_i) / Σ_j exp(q_i W k_j) )
 
 q are the features of one random transform of the observations, k those of another by a copy of
-the network that follows it slowly, W is learnt. The transforms are those of `rad`.
+the network that follows it slowly, W is learned. The transforms are those of `rad`.
 
 Deviations from Srinivas et al.:
 

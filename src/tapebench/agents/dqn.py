@@ -42,7 +42,7 @@ from tapebench.agents.api import (
     check_counts,
     check_positive,
     check_shares,
-    descend,
+    gradient_step,
     learning_rate,
     observation_size,
     snapshot,
@@ -129,12 +129,12 @@ class Config:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Learner:
-    """What is learnt, and what learning needs to go on."""
+    """What is learned, and what learning needs to go on."""
 
     network: nn.Network
     target: nn.Network
     extra: Any
-    """Parameters of the auxiliary loss; they are learnt too."""
+    """Parameters of the auxiliary loss; they are learned too."""
     slow: Any
     """What follows the network slowly for the auxiliary loss."""
     optimiser: optax.OptState
@@ -151,7 +151,7 @@ class Auxiliary:
     """A loss that is added to that of DQN. Functions that stay the same."""
 
     init: Callable[[Array, nn.Network], tuple[Any, Any]]
-    """Key and network -> `extra`, learnt along with the network, and `slow`, which follows it."""
+    """Key and network -> `extra`, learned along with the network, and `slow`, which follows it."""
     loss: Callable[[Array, nn.Network, Any, Any, Batch], Array]
     """Key, network, `extra`, `slow` and the batch -> what is added."""
     follow: Callable[[Any, nn.Network], Any]
@@ -196,7 +196,7 @@ def pick(values: Array, action: Array) -> Array:
 
 
 def td_loss(config: Config, network: nn.Network, target: nn.Network, batch: Batch) -> Array:
-    """The loss of the module docstring."""
+    """The Huber loss of the temporal-difference errors of a batch."""
     fixed = jax.lax.stop_gradient(network)
     # Without `double` nobody looks at the first of the two, and it is not computed.
     y = bellman(config, batch, fixed(batch.next_obs), target(batch.next_obs))
@@ -248,8 +248,8 @@ def _algorithm(
         drawn = replay.take(stored, places, config.n_step, config.discount)
         batch = augment(augment_key, drawn) if augment else drawn
 
-        def loss(learnt: tuple[nn.Network, Any]) -> tuple[Array, dict[str, Array]]:
-            network, extra = learnt
+        def loss(learned: tuple[nn.Network, Any]) -> tuple[Array, dict[str, Array]]:
+            network, extra = learned
             parts = {"loss": td_loss(config, network, learner.target, batch)}
             if auxiliary:
                 parts["auxiliary_loss"] = auxiliary.loss(
@@ -257,10 +257,10 @@ def _algorithm(
                 )
             return jnp.stack(list(parts.values())).sum(), parts
 
-        learnt = (learner.network, learner.extra)
+        learned = (learner.network, learner.extra)
         updates = learner.updates + 1
-        (network, extra), optimiser_state, parts = descend(
-            optimiser(config, updates), loss, learnt, learner.optimiser
+        (network, extra), optimiser_state, parts = gradient_step(
+            optimiser(config, updates), loss, learned, learner.optimiser
         )
         return Learner(
             network=network,

@@ -72,7 +72,7 @@ from tapebench.agents.api import (
     check_not_negative,
     check_positive,
     check_shares,
-    descend,
+    gradient_step,
     observation_size,
     snapshot,
 )
@@ -82,11 +82,11 @@ from tapebench.agents.rssm import (
     Filtered,
     Latent,
     World,
+    advance_time,
     divergence,
     flat,
-    is_up,
+    is_final_step,
     mix,
-    pass_time,
     pick,
     predict,
     symexp,
@@ -193,11 +193,11 @@ class Config:
                 )
 
 
-# What is learnt, and how.
+# What is learned, and how.
 
 
 class Model(eqx.Module):
-    """What is learnt."""
+    """What is learned."""
 
     world: World
     actor: Body
@@ -212,7 +212,7 @@ class Model(eqx.Module):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Learner:
-    """What is learnt, and what learning needs to go on."""
+    """What is learned, and what learning needs to go on."""
 
     model: Model
     slow: Body
@@ -244,7 +244,7 @@ def world_loss(
     cells, tape = world.cells(*found.latent[:2]), batch.obs[..., : world.length]
     reward, success = world.outcome(found.ahead)
     # At the horizon an episode ends anyway, and replay does not say whether by success.
-    may_go_on = ~is_up(found.latent.time, tick)
+    may_go_on = ~is_final_step(found.latent.time, tick)
     wrong = optax.sigmoid_binary_cross_entropy(success, batch.ended.astype(jnp.float32))
     fixed = jax.lax.stop_gradient
     parts = {
@@ -287,7 +287,7 @@ def imagine(config: Config, model: Model, key: Array, start: Latent, tick: Array
         hidden = world.advance(latent, action)
         log_probs = world.expect(hidden)
         z = flat(pick(jax.random.uniform(z_key, log_probs.shape[:-1]), log_probs))
-        return Latent(hidden, z, pass_time(latent.given, tick)), (latent, action, hidden)
+        return Latent(hidden, z, advance_time(latent.given, tick)), (latent, action, hidden)
 
     keys = jax.random.split(key, config.imagination)
     last, (before, action, ahead) = jax.lax.scan(step, start, keys)
@@ -296,7 +296,7 @@ def imagine(config: Config, model: Model, key: Array, start: Latent, tick: Array
         latent=jax.tree.map(lambda rows, row: jnp.concatenate([rows, row[None]]), before, last),
         action=action,
         reward=symexp(reward),
-        goes_on=jnp.where(is_up(before.time, tick), 0.0, jax.nn.sigmoid(-success)),
+        goes_on=jnp.where(is_final_step(before.time, tick), 0.0, jax.nn.sigmoid(-success)),
     )
 
 
@@ -423,11 +423,11 @@ def update(
     tick = 1.0 / stored.horizon.astype(jnp.float32)
     model, (world_state, behaviour_state) = learner.model, learner.optimisers
 
-    def lose_world(world: World) -> Any:
+    def loss_of_world(world: World) -> Any:
         return world_loss(config, world, model_key, batch, tick)
 
-    world, world_state, (parts, found) = descend(
-        optimiser(config, config.learning_rate), lose_world, model.world, world_state
+    world, world_state, (parts, found) = gradient_step(
+        optimiser(config, config.learning_rate), loss_of_world, model.world, world_state
     )
     model = eqx.tree_at(lambda model: model.world, model, world)
 
@@ -436,13 +436,13 @@ def update(
     start = jax.tree.map(lambda rows: rows.reshape(num, *rows.shape[2:])[chosen], found.latent)
     dream = imagine(config, model, dream_key, start, tick)
 
-    def lose_behaviour(learnt: tuple[Body, Body]) -> Any:
-        present = Model(world, *learnt)
+    def loss_of_behaviour(learned: tuple[Body, Body]) -> Any:
+        present = Model(world, *learned)
         return behaviour_loss(config, present, learner.slow, learner.range, dream)
 
-    (actor, critic), behaviour_state, (more, scale) = descend(
+    (actor, critic), behaviour_state, (more, scale) = gradient_step(
         optimiser(config, config.actor_rate),
-        lose_behaviour,
+        loss_of_behaviour,
         (model.actor, model.critic),
         behaviour_state,
     )
@@ -494,7 +494,7 @@ class State:
 
 
 def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:
-    """The agent of the module docstring."""
+    """Dreamer for this environment."""
     size = observation_size(env, params)
 
     def policy(state: State) -> Policy:

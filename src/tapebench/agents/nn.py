@@ -92,7 +92,7 @@ Network = Mlp | Conv
 def duel(values: Array, value: eqx.nn.Linear | None, features: Array) -> Array:
     """Action values `[..., A]` as they are, or as differences around a value of the features.
 
-    With `value`, what all actions have in common is learnt once and from every transition, not
+    With `value`, what all actions have in common is learned once and from every transition, not
     for each action from the few that took it (Wang et al. 2016).
     """
     if value is None:

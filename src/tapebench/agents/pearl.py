@@ -50,7 +50,7 @@ from tapebench.agents.api import (
     Agent,
     check_counts,
     check_not_negative,
-    descend,
+    gradient_step,
     observation_size,
 )
 from tapebench.agents.replay import Replay
@@ -146,7 +146,7 @@ class Encoder(eqx.Module):
 
 
 class Model(eqx.Module):
-    """What is learnt."""
+    """What is learned."""
 
     encoder: Encoder
     network: nn.Network
@@ -159,7 +159,7 @@ class Model(eqx.Module):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Learner:
-    """What is learnt, and what learning needs to go on."""
+    """What is learned, and what learning needs to go on."""
 
     model: Model
     target: Model
@@ -193,7 +193,7 @@ def make_encoder(key: Array, config: Config, env: envs.TapeEnv) -> Encoder:
 
 
 def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:
-    """The agent of the module docstring."""
+    """PEARL for this environment."""
     algorithm = _algorithm(config, env, observation_size(env, params))
     return dqn.build(config, env, params, algorithm)
 
@@ -243,7 +243,7 @@ def _algorithm(config: Config, env: envs.TapeEnv, size: int) -> dqn.Algorithm:
             return parts["loss"] + config.kl_weight * parts["kl"], parts
 
         updates = learner.updates + 1
-        model, optimiser_state, parts = descend(
+        model, optimiser_state, parts = gradient_step(
             dqn.optimiser(config, updates), loss, learner.model, learner.optimiser
         )
         target = optax.periodic_update(model, learner.target, updates, config.target_every)

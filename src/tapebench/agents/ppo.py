@@ -39,7 +39,7 @@ from tapebench.agents.api import (
     check_not_negative,
     check_positive,
     check_shares,
-    descend,
+    gradient_step,
     learning_rate,
     observation_size,
     snapshot,
@@ -91,7 +91,7 @@ class Config:
     rollout: int = 25
     """Steps of each environment in a round of play; learning from all of them follows."""
     epochs: int = 10
-    """Times that every step of a round is learnt from."""
+    """Times that every step of a round is learned from."""
     minibatches: int = 8
     """Updates in an epoch."""
     chunk: int = 1_000
@@ -145,7 +145,7 @@ class ActorCritic(eqx.Module):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Learner:
-    """What is learnt, and what learning needs to go on."""
+    """What is learned, and what learning needs to go on."""
 
     model: Any
     optimiser: optax.OptState
@@ -218,7 +218,7 @@ def clipped(ratio: Array, advantage: Array, clip: float) -> Array:
 def loss(
     config: Config, logits: Array, value: Array, batch: Segment
 ) -> tuple[Array, dict[str, Array]]:
-    """The loss of the module docstring, and its parts."""
+    """The clipped loss of PPO with those of value and entropy, and its parts."""
     change = log_prob(logits, batch.action) - batch.log_prob
     ratio = jnp.exp(change)
     parts = {
@@ -271,7 +271,7 @@ def make_model(
 
 
 def make(config: Config, env: Env, params: envs.EnvParams, *, name: str = "ppo") -> Agent:
-    """The agent of the module docstring."""
+    """PPO for this environment."""
     size = observation_size(env, params)
     return build(config, env, params, _algorithm(name, config, env, size))
 
@@ -327,7 +327,7 @@ class Algorithm:
     act: Callable[[Any, Array, Array], tuple[Any, Array]]
     """The `act` of its policy, made by `greedy`."""
     is_recurrent: bool
-    """Whether play has to be learnt from in pieces of `rollout` steps; else step by step."""
+    """Whether play has to be learned from in pieces of `rollout` steps; else step by step."""
     recall: Callable[[Any], Array] | None = None
     """The `recall` of its policy, where it remembers anything."""
 
@@ -492,7 +492,7 @@ def learn(
             logits, value = algorithm.unroll(model, start, batch.obs, batch.action)
             return loss(config, logits, value, batch)
 
-        model, state, parts = descend(descent, batch_loss, learner.model, learner.optimiser)
+        model, state, parts = gradient_step(descent, batch_loss, learner.model, learner.optimiser)
         return Learner(model, state, learner.updates + 1), parts
 
     minibatches = orders.reshape(config.epochs * config.minibatches, -1)

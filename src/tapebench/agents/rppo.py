@@ -11,7 +11,7 @@ What e_t is, is the network:
 - `gru`: a layer on the observation, the previous action and the previous reward. Policy and value
   are a fully connected network on the observation and h.
 - `cells`: what the last step says about the rule. Every cell looks up its neighbourhood after the
-  flip and what became of it, one of 16 cases, in a table that is learnt; e_t is the mean and the
+  flip and what became of it, one of 16 cases, in a table that is learned; e_t is the mean and the
   maximum over the ring. Policy and value are circular convolutions with h in every cell. All of
   it commutes with rotation. The reward is left out: it is the share of ones among the new cells.
 
@@ -149,7 +149,7 @@ def distance(obs: Array, length: int) -> Array:
 
 
 class Model(eqx.Module):
-    """What is learnt."""
+    """What is learned."""
 
     encoder: Plain | Cells
     gru: Gru
@@ -170,7 +170,7 @@ class Model(eqx.Module):
 
 
 def make(config: Config, env: ppo.Env, params: envs.EnvParams) -> Agent:
-    """The agent of the module docstring."""
+    """Recurrent PPO for this environment."""
     algorithm = _algorithm(config, env, observation_size(env, params))
     return ppo.build(config, env, params, algorithm)
 

@@ -245,12 +245,12 @@ def flat(z: Array) -> Array:
     return z.reshape(*z.shape[:-2], -1)
 
 
-def pass_time(given: Array, tick: Array) -> Array:
+def advance_time(given: Array, tick: Array) -> Array:
     """What is given, a step later; `tick` is 1/H."""
     return given.at[..., 0].add(tick)
 
 
-def is_up(time: Array, tick: Array) -> Array:
+def is_final_step(time: Array, tick: Array) -> Array:
     """Whether a step at `time` is the last that the horizon allows."""
     return time + 1.5 * tick > 1.0
 

@@ -173,7 +173,7 @@ class Compare:
         name_damage_in(self.a, self.b)
         with progress() as show:
             sides = [
-                contrasts.sit_or_read(who, exam, seeds=self.seeds, progress=show)
+                contrasts.evaluate_or_load(who, exam, seeds=self.seeds, progress=show)
                 for who in (self.a, self.b)
             ]
         document = contrasts.compare(*sides)
@@ -213,7 +213,7 @@ class Unseen:
         for path in self.results:
             if not Path(path).exists():
                 raise ValueError(f"there is no {path}: name bundles or directories of runs")
-            found.append(contrasts.read_sat(Path(path)))
+            found.append(contrasts.load_result(Path(path)))
         document = contrasts.unseen(found, self.as_)
         if self.json:
             print(json.dumps(document))

@@ -92,7 +92,7 @@ class Vmap:
                 log, close_log = sweep.open_log(self.log, spec, root)
                 held.callback(close_log)
                 held_orders.append(order)
-                runs.append(training.Opened(spec, opened, log))
+                runs.append(training.OpenRun(spec, opened, log))
             try:
                 training.run_together(runs, report=report, stop=stop)
                 answer = {}

@@ -147,7 +147,7 @@ class Results:
 
     def mark(self, spec: RunSpec) -> str:
         """A finished run by what it came to: another name if it is made anew."""
-        return f"{spec.agent}-{spec.seed}-{store.came_to(self.path(spec))}"
+        return f"{spec.agent}-{spec.seed}-{store.result_hash(self.path(spec))}"
 
     def of(self, name: str) -> Results:
         """What there is of another experiment, at the same scale in the same directory."""

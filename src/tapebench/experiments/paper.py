@@ -361,7 +361,7 @@ EXPERIMENTS = (
     ),
     Experiment(
         name="fixed-rules",
-        about="One rule at a time: can it be learnt at all?",
+        about="One rule at a time: can it be learned at all?",
         settings=fixed_settings,
         show=show_fixed,
         paper="tab:rebuttal_exp1",

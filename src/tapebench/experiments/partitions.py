@@ -44,7 +44,7 @@ OVER_RULES = (
 COST = (
     "Cost: by how much success on a rule is greater where it was trained on than where it was held "
     "out, less by how much the one training is better than the other on rules that both were "
-    "trained on. Who has learnt little has little to lose: read it beside success."
+    "trained on. Who has learned little has little to lose: read it beside success."
 )
 
 

@@ -53,6 +53,7 @@ def test_an_unknown_agent_or_option_suggests_the_nearest():
         agents.configure("curl", augment="shft")
 
 
+@pytest.mark.slow
 def test_listing_the_agents_imports_no_jax():
     code = "import sys, tapebench.agents as a; assert a.NAMES; assert 'jax' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

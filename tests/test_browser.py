@@ -11,6 +11,8 @@ import pytest
 from stored_runs import EXAM, sit, store_bundle, store_runs
 from tapebench import bundle, dynamics, exact, play, report
 
+pytestmark = pytest.mark.slow  # nearly all of them start processes
+
 OPTIONS = (
     "--no-sandbox",
     "--disable-quic",

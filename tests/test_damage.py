@@ -17,6 +17,8 @@ from tapebench.report import results
 from test_bench import TINY, ignore, tiny  # noqa: F401
 from test_cli import tape
 
+pytestmark = pytest.mark.slow  # nearly all of them start processes
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):

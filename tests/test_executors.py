@@ -21,6 +21,8 @@ from tapebench.executors.slurm import Slurm
 from tapebench.executors.vmap import Vmap, gather
 from test_training import same_results
 
+pytestmark = pytest.mark.slow  # nearly all of them start processes
+
 HERE = Path(__file__).parent
 SHORT = [replace(spec, steps=1600) for spec in SPECS]
 
@@ -45,7 +47,6 @@ def namespaces():
     return command
 
 
-@pytest.mark.slow
 def test_a_ray_cluster_that_loses_workers_and_nodes_ends_with_the_same_rows(tmp_path):
     pytest.importorskip("ray")
     command = [*namespaces(), sys.executable, str(HERE / "ray_cluster.py"), str(tmp_path)]
@@ -196,7 +197,6 @@ def test_only_seeds_of_one_setting_share_a_program():
     assert taken == [[0, 1], [7], [2]]
 
 
-@pytest.mark.slow
 def test_an_array_of_jobs_makes_the_same_rows(tmp_path):
     pytest.importorskip("submitit")
     bad = replace(SHORT[0], seed=9, options={"width": 16, "batch": -1})
@@ -216,7 +216,6 @@ def test_an_array_of_jobs_makes_the_same_rows(tmp_path):
     assert marker.stat().st_mtime_ns == before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("accident", ["killed", "preempted"])
 def test_a_job_that_is_stopped_loses_nothing(tmp_path, accident):
     pytest.importorskip("submitit")

@@ -19,6 +19,8 @@ from tapebench.report import results
 from test_bench import TINY, ignore
 from test_cli import tape
 
+pytestmark = pytest.mark.slow  # nearly all of them start processes
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
@@ -149,7 +151,6 @@ def test_tracks_and_experiments_that_are_not_shown_are_shown_by_the_commands_nam
     assert "main" in out
 
 
-@pytest.mark.slow
 def test_the_advice_of_the_published_report_works(capsys):
     _, err = works(capsys, "report", "--published")
     for command in re.findall(r"(tape report --published --tracks \w+) shows them", err):

@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
@@ -552,8 +552,12 @@ def _processor() -> str:
         return platform.processor()
 
 
+@cache
 def _revision() -> str | None:
-    """The git revision of the source, with a + if it was changed; None outside a checkout."""
+    """The git revision of the source, with a + if it was changed; None outside a checkout.
+
+    As it is when it is first asked for: what is imported does not change with the files.
+    """
     command = ["git", "-C", str(Path(__file__).parent)]
     try:
         head = subprocess.run(

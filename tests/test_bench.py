@@ -25,6 +25,8 @@ from tapebench.report import results
 from test_cli import tape
 from test_training import same_results
 
+pytestmark = pytest.mark.slow  # nearly all of them start processes
+
 SMOKE = protocol.get_track("smoke")
 TINY = protocol.Track(
     **{
@@ -85,7 +87,6 @@ def same_runs(ours, theirs):
 # The whole of it
 
 
-@pytest.mark.slow
 def test_the_smoke_track_from_nothing_to_a_page(capsys, undisturbed):
     root, out, err = undisturbed
     assert "TAPE smoke: strict success" in out
@@ -158,7 +159,6 @@ def start_bench_until(point, root, *options):
     return driver, workers[0]
 
 
-@pytest.mark.slow
 def test_whoever_is_ended_by_whatever_signal_and_whenever_nothing_changes(tmp_path, undisturbed):
     options = ("--track", "smoke", "--workers", "1")
     points = cycle(POINTS)
@@ -217,7 +217,6 @@ def test_thirty_kills_change_nothing(tmp_path, undisturbed):
     same_runs(tmp_path, undisturbed[0])
 
 
-@pytest.mark.slow
 def test_two_sweeps_on_one_directory_share_the_work(tmp_path, undisturbed):
     options = ["--track", "smoke", "--results", str(tmp_path), "--workers", "1"]
     drivers = [

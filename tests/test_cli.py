@@ -188,6 +188,7 @@ def test_the_version_is_told(capsys):
     assert tape(capsys, "--version")[1].startswith("tapebench ")
 
 
+@pytest.mark.slow
 def test_listing_splits_imports_no_jax():
     code = (
         "import sys; from tapebench import cli; cli.main(['splits', 'list']);"
@@ -249,6 +250,7 @@ def test_a_failing_agent_leaves_its_episodes_and_one_line(capsys, tmp_path, monk
     assert len(store.read_table(tmp_path / "unfinished.parquet")["success"]) == 256
 
 
+@pytest.mark.slow
 def test_the_traceback_of_an_agent_is_shown_to_who_asks_for_it(capfd, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
@@ -360,6 +362,7 @@ def test_train_lists_the_options_of_an_agent(capsys):
     assert "--latent-size" not in out
 
 
+@pytest.mark.slow
 def test_train_makes_runs_and_says_what_they_reached(capsys, tmp_path):
     small = ("--set", "width=16", "--steps", "3000")
     asked = ("train", "dqn", "--track", "smoke", "--rules", "4", "--seeds", "1", "--workers", "1")

@@ -64,6 +64,7 @@ def test_a_model_trained_on_the_registered_environment_plays_the_exam_as_it_play
             assert info["success"] == run.success[index, episode]
 
 
+@pytest.mark.slow
 def test_a_torch_agent_with_memory_takes_the_exam_in_its_own_process():
     exam = make_exam(length=16, horizon=16, trials=2, rules=[4, 30, 110, 204, 232], episodes=10)
     found = protocol.evaluate("torch_agent:make", exam, subprocess=True)

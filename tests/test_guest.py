@@ -27,6 +27,7 @@ def test_an_object_with_reset_and_act_sits_the_exam():
     assert agent.steps.max() == 8
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_gives_the_same_episodes():
     here = protocol.evaluate("agents_of_users:good", EXAM)
     there = protocol.evaluate("agents_of_users:good", EXAM, subprocess=True)
@@ -34,6 +35,7 @@ def test_a_process_of_its_own_gives_the_same_episodes():
     assert here.policy == there.policy == "agents_of_users:good"
 
 
+@pytest.mark.slow
 def test_what_an_agent_does_to_its_observations_and_prints_stays_its_own(capfd):
     for apart in (False, True):
         outcome = protocol.evaluate("agents_of_users:spoiling", EXAM, subprocess=apart)
@@ -41,6 +43,7 @@ def test_what_an_agent_does_to_its_observations_and_prints_stays_its_own(capfd):
     assert "spoilt" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_guests_belief_can_be_watched():
     task = make_task(length=8, horizon=8, rules=[30, 204])
     with guest.in_subprocess("agents_of_users:believer", "b", 8) as policy:
@@ -50,6 +53,7 @@ def test_a_guests_belief_can_be_watched():
     np.testing.assert_allclose(seen["b"], 1 / 256)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize(
     ("agent", "complaint"),
@@ -69,6 +73,7 @@ def test_misconduct_ends_in_a_message_and_keeps_what_was_done(agent, complaint, 
     assert len(failure.value.rows["success"]) == seating.BATCH
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("agent", "complaint"),
     [
@@ -82,6 +87,7 @@ def test_a_crash_or_a_hang_of_its_process_ends_in_a_message(agent, complaint):
     assert len(failure.value.rows["success"]) == seating.BATCH
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize(
     ("spec", "complaint"),

@@ -39,6 +39,7 @@ def test_gymnasiums_own_checker_passes(options):
     check_env(make(**options).unwrapped)
 
 
+@pytest.mark.slow
 def test_importing_and_making_the_environment_imports_no_jax_and_takes_no_time():
     code = (
         "import sys, time; import gymnasium, numpy; t = time.perf_counter(); import tapebench;"

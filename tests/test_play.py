@@ -371,6 +371,7 @@ def test_what_is_not_finished_is_not_saved(tmp_path):
 # The process that computes
 
 
+@pytest.mark.slow
 def test_the_other_process_answers_as_this_one_does():
     game = play.start("fps30", 8, rule=30)
     over = solve_204(play.start("fps30", 8, rule=204, episode=1))
@@ -389,6 +390,7 @@ def test_the_other_process_answers_as_this_one_does():
         worker.hint(game)
 
 
+@pytest.mark.slow
 def test_who_waits_for_an_answer_is_told_when_the_process_is_ended():
     worker, said = Worker(), []
 
@@ -465,6 +467,7 @@ def test_a_game_is_played_through_the_server_and_its_rule_stays_hidden(server, t
     assert bundle.verify(tmp_path / kept["saved"]).episodes.success.all()
 
 
+@pytest.mark.slow
 def test_hints_and_comparisons_come_through_the_server(server):
     _, view = call(server, "new", rule=0, length=8)
     game = play.start("fps30", 8, rule=0)
@@ -701,11 +704,13 @@ class Running:
         self.process.stderr.close()
 
 
+@pytest.mark.slow
 def test_the_command_says_where_it_is_and_ends_cleanly_on_ctrl_c(tmp_path):
     with Running("--rule", "204", "--length", "8", "--out", str(tmp_path)) as running:
         assert running.interrupt() == (0, "", "stopped\n")
 
 
+@pytest.mark.slow
 def test_the_command_ends_cleanly_when_it_is_terminated(tmp_path):
     with Running("--out", str(tmp_path)) as running:
         call(running, "new")

@@ -396,6 +396,7 @@ def test_a_directory_without_runs_is_one_clear_line(capsys, tmp_path, place):
     assert not (tmp_path / "empty" / "report").exists()
 
 
+@pytest.mark.slow
 def test_reporting_imports_no_jax(root, tmp_path):
     code = (
         "import sys; from tapebench.cli import main; "

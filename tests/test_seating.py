@@ -144,6 +144,7 @@ def scrambled(name):
     return success(protocol.evaluate(agent, EXAM))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", agents_that_peek.PEEKING)
 def test_who_peeks_gains_nothing_in_a_process_of_its_own(name):
     found = protocol.evaluate(f"agents_that_peek:{name}", EXAM, subprocess=True)
@@ -169,6 +170,7 @@ def test_the_same_agents_knew_the_rule_when_rows_came_in_its_order():
     assert np.mean(reached) > scrambled("counts_rows") + 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "remark"),
     [
@@ -291,6 +293,7 @@ def test_of_a_row_that_fills_up_a_batch_the_first_play_counts(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_an_agent_that_recognises_the_check_is_found_all_the_same():
     """It logs what it did and repeats it where a batch looks like one that it has played."""
     found = protocol.evaluate("agents_that_peek:hides", EXAM, subprocess=True)
@@ -304,6 +307,7 @@ def test_an_agent_that_fails_in_a_later_seed_keeps_what_was_finished():
     assert sorted(set(got.value.rows["seed"])) == [0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("apart", [False, True])
 def test_answers_that_are_no_arrays_keep_what_was_finished_too(apart):
     with pytest.raises(protocol.UnfinishedError, match=r"gives_up: act\(\) failed") as got:
@@ -392,6 +396,7 @@ def test_baselines_of_another_seating_are_measured_again(tmp_path):
     np.testing.assert_array_equal(again["mpc"]["success"], found["mpc"]["success"])
 
 
+@pytest.mark.slow
 def test_a_bundle_says_how_it_was_made_and_verify_says_what_is_proved(tmp_path, capsys):
     file = tmp_path / "b.tape"
     outcome = protocol.evaluate("agents_that_peek:asks_neighbours", SMALL, subprocess=True)

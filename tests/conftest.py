@@ -72,12 +72,11 @@ def pytest_addoption(parser):
 
 def pytest_collection_modifyitems(config, items):
     """What takes long is for `--nightly`, and files that take long come first."""
-    chosen = [
-        item
-        for item in items
-        if bool(item.get_closest_marker("nightly")) == config.getoption("--nightly")
-    ]
-    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    chosen, left = [], []
+    for item in items:
+        is_nightly = item.get_closest_marker("nightly") is not None
+        (chosen if is_nightly == config.getoption("--nightly") else left).append(item)
+    config.hook.pytest_deselected(items=left)
     order = {name: number for number, name in enumerate(LONGEST)}
     items[:] = sorted(chosen, key=lambda item: order.get(item.path.stem, len(order)))
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
+from ray_cluster import children
 from tapebench import protocol, store, sweep, training
 from tapebench.exam import make_exam
 from tapebench.training import RunSpec
@@ -133,6 +134,24 @@ def test_what_runs_beside_a_run_does_not_matter(tmp_path, uninterrupted):
         for path in store.load(tmp_path).paths
     }
     assert len(hashes) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_who_leaves_cores_to_others_keeps_to_none(tmp_path, all_cores, workers):
+    """So that two sweeps of one worker each have a core each, and do not meet on the first."""
+    cores = set(all_cores[:2])
+    os.sched_setaffinity(0, cores)
+    seen = {}
+
+    def report(event):
+        for pid in children(os.getpid()):
+            seen[pid] = frozenset(os.sched_getaffinity(pid))
+
+    specs = [replace(SPEC, seed=seed) for seed in range(workers)]
+    assert sweep.run_all(specs, tmp_path, workers=workers, report=report) == []
+    own = {frozenset({core}) for core in cores}
+    assert set(seen.values()) == ({frozenset(cores)} if workers == 1 else own)
 
 
 def test_a_worker_that_dies_is_replaced_and_its_run_goes_on(tmp_path, uninterrupted):

@@ -63,7 +63,7 @@ def spec_of(**given):
         options={"width": 8, "chunk": 256},
         length=8,
         horizon=8,
-        steps=512,
+        steps=1024,
         evaluate_every=256,
         episodes=1,
         last=1,

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -137,21 +138,30 @@ def test_what_runs_beside_a_run_does_not_matter(tmp_path, uninterrupted):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
-def test_who_leaves_cores_to_others_keeps_to_none(tmp_path, all_cores, workers):
-    """So that two sweeps of one worker each have a core each, and do not meet on the first."""
-    cores = set(all_cores[:2])
-    os.sched_setaffinity(0, cores)
+@pytest.mark.parametrize(("workers", "taken"), [(1, False), (1, True), (2, False)])
+def test_a_worker_keeps_to_one_core_that_no_other_has(
+    tmp_path, monkeypatch, all_cores, workers, taken
+):
+    """So two sweeps of one worker each do not meet on the first core, and one core each it is: on
+    two, sums are added up in another order."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first, *others = all_cores[:2]
+    os.sched_setaffinity(0, all_cores[:2])
     seen = {}
 
     def report(event):
         for pid in children(os.getpid()):
             seen[pid] = frozenset(os.sched_getaffinity(pid))
 
-    specs = [replace(SPEC, seed=seed) for seed in range(workers)]
-    assert sweep.run_all(specs, tmp_path, workers=workers, report=report) == []
-    own = {frozenset({core}) for core in cores}
-    assert set(seen.values()) == ({frozenset(cores)} if workers == 1 else own)
+    with ExitStack() as stack:
+        if taken:  # as by a worker of another sweep
+            held = sweep.take_core([first])
+            stack.enter_context(held)
+            os.sched_setaffinity(0, all_cores[:2])
+        specs = [replace(SPEC, seed=seed) for seed in range(workers)]
+        assert sweep.run_all(specs, tmp_path, workers=workers, report=report) == []
+    expected = others[:1] or [first] if taken else [first, *others][:workers]
+    assert set(seen.values()) == {frozenset({core}) for core in expected}
 
 
 def test_a_worker_that_dies_is_replaced_and_its_run_goes_on(tmp_path, uninterrupted):

@@ -10,6 +10,7 @@ lock is held is being made by somebody else. So several sweeps on one directory 
 
 from __future__ import annotations
 
+import fcntl
 import heapq
 import json
 import os
@@ -20,7 +21,7 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -178,10 +179,9 @@ def run_all(
     count = min(workers or len(cores), len(specs))
     queue = Queue(specs)
     ledger = Ledger(queue, change)
-    # Who uses all cores gives one to each worker. Who leaves some to others does not know which are
-    # free: two sweeps of one worker each would meet on the first.
-    own = [cores[number % len(cores)] if count >= len(cores) else None for number in range(count)]
-    crew = [_Worker(core) for core in own]
+    # Each would like another core first, and takes the next one if somebody has it.
+    starts = [number % len(cores) for number in range(count)]
+    crew = [_Worker([*cores[start:], *cores[:start]]) for start in starts]
 
     def give(worker: _Worker) -> None:
         others = [other.warm for other in crew if other is not worker and other.warm]
@@ -224,10 +224,10 @@ def run_all(
 
 
 class _Worker:
-    """A worker process, seen from the parent. It keeps to its core if it has one."""
+    """A worker process, seen from the parent. It keeps to one of its cores, see `take_core`."""
 
-    def __init__(self, core: int | None) -> None:
-        self.cores = () if core is None else (core,)
+    def __init__(self, cores: Sequence[int]) -> None:
+        self.cores = cores
         self.busy: Order | None = None
         self.log = Path(os.devnull)
         self.log_size = 0
@@ -404,10 +404,31 @@ def _logged(path: Path) -> Iterator[None]:
                 path.unlink()
 
 
-def work(cores: Collection[int]) -> None:
+def take_core(cores: Sequence[int]) -> IO[str] | None:
+    """Keep this process to the first of these cores that no other worker of this user has taken.
+
+    If all are taken, to the first of them: to one in any case, since XLA compiles for as many as
+    there are, and two add up in another order. A core is taken as long as the file is open.
+    """
+    place = store.user_cache() / "cores"
+    for core in cores:
+        with suppress(OSError):
+            place.mkdir(parents=True, exist_ok=True)
+            file = (place / f"{core}.lock").open("a")
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                file.close()
+                continue
+            os.sched_setaffinity(0, {core})
+            return file
+    os.sched_setaffinity(0, {cores[0]})
+    return None
+
+
+def work(cores: Sequence[int]) -> None:
     """A worker's life: take orders from standard input until there are no more."""
-    if cores:
-        os.sched_setaffinity(0, cores)
+    taken = take_core(cores)  # noqa: F841
     # What a library prints must not get between the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)

@@ -7,6 +7,7 @@ on the same machine and versions. At each evaluation the whole training state is
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -484,8 +485,13 @@ def load_runs(path: Path, task: Task) -> list[Stored]:
 
 
 def use_compilation_cache() -> None:
-    """Keep compiled programs in the user's cache directory from process to process."""
+    """Keep compiled programs in the user's cache directory from process to process.
+
+    XLA compiles for the cores that there are and does not say so in the names of its files, though
+    sums come out otherwise: programs for other numbers of cores are kept apart.
+    """
     import jax
 
-    jax.config.update("jax_compilation_cache_dir", str(store.user_cache() / "jax"))
+    place = store.user_cache() / "jax" / f"{len(os.sched_getaffinity(0))}-cores"
+    jax.config.update("jax_compilation_cache_dir", str(place))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

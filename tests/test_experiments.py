@@ -160,7 +160,12 @@ def test_what_cannot_be_is_one_clear_line(capsys, argv, complaint):
     assert err.count("\n") == 1
 
 
+MADE_WITHIN = 2400
+"""Seconds for the runs of all experiments: a third of them compile a program for up to a minute."""
+
+
 @pytest.mark.slow
+@pytest.mark.timeout(MADE_WITHIN)
 def test_an_experiment_makes_its_runs(capsys, tmp_path, tiny, made):
     command = ["reproduce", "augmentations", "--track", "tiny", "--seeds", "1", "--rules", "30,90"]
     code, out, err = tape(capsys, *command, "--results", str(tmp_path), "--json")
@@ -173,7 +178,7 @@ def test_an_experiment_makes_its_runs(capsys, tmp_path, tiny, made):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(MADE_WITHIN)
 @pytest.mark.parametrize("name", EVERY)
 def test_every_experiment_comes_to_tables_and_figures(capsys, tiny, made, name):
     command = ["reproduce", name, "--track", "tiny", "--seeds", "1", "--rules", "30,90"]

@@ -198,6 +198,7 @@ def test_rules_are_drawn_uniformly_from_the_split(vector):
     assert stats.chisquare(counts).pvalue > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_gymnasiums_own_vectorisation_of_the_single_environment(mode):
     # In a process of its own: the asynchronous one forks, which JAX in this process forbids.

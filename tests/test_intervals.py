@@ -199,6 +199,7 @@ def test_bad_input_is_refused_in_one_line(call, message):
     refused_in_one_line(call, message)
 
 
+@pytest.mark.slow
 def test_importing_the_statistics_imports_no_jax():
     code = "import sys; from tapebench import stats; assert 'jax' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -61,6 +61,7 @@ def test_what_was_packed_is_laid_out_again_with_the_same_numbers(runs, place, tm
     assert [path.name for path in root.parent.iterdir()] == ["runs"]
 
 
+@pytest.mark.slow
 def test_a_piece_is_small_the_same_every_time_and_names_its_command(runs, place, tmp_path):
     again = tmp_path / "again"
     again.mkdir()

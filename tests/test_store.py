@@ -95,6 +95,7 @@ def test_rows_from_a_step_on_are_replaced_when_a_run_goes_on(tmp_path):
         assert run.read("curve")["step"].tolist() == [100] * 4 + [200] * 2
 
 
+@pytest.mark.slow
 def test_two_writers_cannot_hold_the_same_run(tmp_path):
     with open_run(tmp_path, RUN, {}):
         code = f"""
@@ -324,6 +325,7 @@ def write_same(root, seed, barrier, answers):
         answers.put(None)
 
 
+@pytest.mark.slow
 def test_writers_of_the_same_run_cannot_mix(tmp_path):
     context = multiprocessing.get_context("spawn")
     barrier, answers = context.Barrier(3), context.Queue()

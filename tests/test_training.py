@@ -164,6 +164,7 @@ def test_a_worker_keeps_to_one_core_that_no_other_has(
     assert set(seen.values()) == {frozenset({core}) for core in expected}
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_replaced_and_its_run_goes_on(tmp_path, uninterrupted):
     seen = []
 
@@ -183,6 +184,7 @@ def test_a_worker_that_dies_is_replaced_and_its_run_goes_on(tmp_path, uninterrup
     assert {"run", "step", "steps", "speed", "id", "ood"} <= set(seen[-1])
 
 
+@pytest.mark.slow
 def test_ctrl_c_stores_the_state_and_the_same_command_goes_on(tmp_path, uninterrupted):
     code = "from tapebench.cli import main; main()"
     options = [f"{key}={value}" for key, value in SPEC.options.items()]
@@ -277,6 +279,7 @@ def test_a_run_that_cannot_be_is_refused(tmp_path, change, complaint):
         training.run(replace(SPEC, **change), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_version_is_refused(tmp_path, monkeypatch):
     with pytest.raises(training.Stopped):
         training.run(SPEC, tmp_path, stop=lambda: True)

@@ -1,6 +1,8 @@
 """Agents as users write them, good and bad, for `tape evaluate agents_of_users:...`."""
 
 import os
+import signal
+import threading
 import time
 
 import numpy as np
@@ -20,6 +22,14 @@ class FlipFirstOne:
 class Believer(FlipFirstOne):
     def belief(self):
         return np.full((len(self.steps), 256), 1 / 256)
+
+
+class Deaf(FlipFirstOne):
+    """Is stopped soon after its episodes begin, as by a debugger, and reads nothing from then."""
+
+    def reset(self, num_envs):
+        super().reset(num_envs)
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGSTOP)).start()
 
 
 class Broken(FlipFirstOne):
@@ -54,6 +64,7 @@ def spoil(obs, actions):
 
 good = FlipFirstOne
 believer = Believer
+deaf = Deaf
 
 
 def crashing():

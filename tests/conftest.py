@@ -109,6 +109,16 @@ def _in_an_empty_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _let_compiled_programs_go():
+    """Each holds a dozen or more of the 65,530 mappings that Linux gives a process by default.
+
+    With none left, XLA ends the process with a segmentation fault.
+    """
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture
 def all_cores():
     """Every core of the machine, for a test whose subject they are."""

@@ -1,3 +1,5 @@
+import time
+
 import numpy as np
 import pytest
 
@@ -100,6 +102,18 @@ def test_a_crash_or_a_hang_of_its_process_ends_in_a_message(agent, complaint):
 def test_a_factory_that_gives_no_agent_is_refused(spec, complaint, apart):
     with pytest.raises(AgentError, match=complaint):
         protocol.evaluate(spec, EXAM, subprocess=apart)
+
+
+@pytest.mark.slow
+def test_the_deadline_holds_for_what_an_agent_does_not_read():
+    observations = np.zeros((256, 257), np.float32)  # more than a pipe takes before it is read
+    with guest.in_subprocess("agents_of_users:deaf", "deaf", 256, deadline=2) as policy:
+        memory = policy.init(None, 256)
+        time.sleep(1)
+        began = time.monotonic()
+        with pytest.raises(AgentError, match=r"deaf: act\(\) took longer than 2 seconds"):
+            policy.act(memory, observations, None)
+        assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize(

@@ -58,24 +58,26 @@ def random_actions(num_actions: int, num: int, steps: int) -> np.ndarray:
 
 def dynamics_problem(length: int, num: int) -> tuple[np.ndarray, tuple[Any, ...], np.ndarray]:
     """Start tapes `[num, W]`, the laws of their rules, and the cells to flip `[steps, num]`."""
-    from tapebench import dynamics
+    from tapebench.physics import space
+    from tapebench.physics.families import elementary
 
     rng = np.random.default_rng(0)
-    tape = rng.integers(2**32, size=(num, dynamics.num_words(length)), dtype=np.uint32)
-    rule = rng.integers(dynamics.NUM_RULES, size=num)
+    tape = rng.integers(2**32, size=(num, space.num_words(length)), dtype=np.uint32)
+    rule = rng.integers(elementary.NUM_RULES, size=num)
     cells = random_actions(length, num, steps_for(num)).astype(np.uint32)
-    return tape & dynamics.full(length), dynamics.law(rule), cells
+    return tape & space.full(length), elementary.law(rule), cells
 
 
 def dynamics_numpy(length: int, num: int) -> Prepared:
-    from tapebench import dynamics
+    from tapebench.physics import space
+    from tapebench.physics.families import elementary
 
     start, law, cells = dynamics_problem(length, num)
 
     def run() -> np.ndarray:
         tape = start
         for cell in cells:
-            tape = dynamics.evolve_by(dynamics.flip(tape, cell), law, length)
+            tape = elementary.evolve_by(space.flip(tape, cell), law, length)
         return tape
 
     return Prepared(run, len(cells))
@@ -84,11 +86,12 @@ def dynamics_numpy(length: int, num: int) -> Prepared:
 def dynamics_jax(length: int, num: int) -> Prepared:
     import jax
 
-    from tapebench import dynamics
+    from tapebench.physics import space
+    from tapebench.physics.families import elementary
 
     def scan(tape: Any, law: Any, cells: Any) -> Any:
         def body(tape: Any, cell: Any) -> tuple[Any, None]:
-            return dynamics.evolve_by(dynamics.flip(tape, cell), law, length), None
+            return elementary.evolve_by(space.flip(tape, cell), law, length), None
 
         return jax.lax.scan(body, tape, cells)[0]
 

@@ -21,11 +21,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from tapebench import seeding
+from tapebench.base import seeding
 from tapebench.policy import Policy
 from tapebench.references.belief import bayes_filter
 from tapebench.references.mpc import mpc
-from tapebench.task import make_task
+from tapebench.tasks.task import make_task
 
 EPISODES = 512
 LENGTHS = (8, 16, 32, 64, 128)

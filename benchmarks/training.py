@@ -157,7 +157,8 @@ def prepare_agent(contestant: Contestant) -> tuple[Callable[[], Any], float]:
     """One chunk of training, past the warmup."""
     import jax
 
-    from tapebench import agents, env, seeding
+    from tapebench import agents, env
+    from tapebench.base import seeding
 
     agent = agents.make(contestant.name, *env.make(length=LENGTH), **agent_options(contestant))
     state = agent.init(seeding.key(0, "benchmark"))
@@ -304,9 +305,10 @@ def start_up(contestant: Contestant) -> None:
     """Print what a fresh worker takes to get going, and its memory after an evaluation."""
     import jax
 
-    from tapebench import agents, env, seeding
+    from tapebench import agents, env
+    from tapebench.base import seeding
     from tapebench.rollout import rollout
-    from tapebench.task import make_task
+    from tapebench.tasks.task import make_task
 
     agent = agents.make(contestant.name, *env.make(length=LENGTH), width=contestant.width)
     began = time.process_time()

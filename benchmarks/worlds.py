@@ -33,11 +33,12 @@ def measure(agent: str, length: int, quick: bool) -> dict[str, Any]:
     """Train and examine a little, in this process."""
     import jax
 
-    from tapebench import agents, seeding
+    from tapebench import agents
     from tapebench import env as envs
+    from tapebench.base import seeding
     from tapebench.exam import make_exam
     from tapebench.rollout import rollout
-    from tapebench.task import make_task
+    from tapebench.tasks.task import make_task
 
     task = make_task(split="fps30", rules="train", length=length, horizon=length)
     made = agents.make(agent, *envs.make(task=task))

@@ -15,8 +15,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tapebench import exact, references, rollout, splits
-from tapebench.task import make_task
+from tapebench import references, rollout
+from tapebench.physics import exact
+from tapebench.tasks import splits
+from tapebench.tasks.task import make_task
 
 README = Path(__file__).parents[1] / "README.md"
 BEGIN, END = "<!-- trivial lines: begin -->", "<!-- trivial lines: end -->"

@@ -49,7 +49,8 @@ os.environ["XDG_CACHE_HOME"] = str(CACHE)
 import jax  # noqa: E402
 import submitit  # noqa: E402, F401
 
-from tapebench import store, training  # noqa: E402
+from tapebench import training  # noqa: E402
+from tapebench.base import files  # noqa: E402
 
 # submitit sets up logging anew when it is imported, which closes the handlers that there are. That
 # of absl, which comes with others, then closes its stream, unless it is the standard error of the
@@ -59,7 +60,7 @@ from tapebench import store, training  # noqa: E402
 # press it mean it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-store.provenance()  # asks git for the revision, once
+files.provenance()  # asks git for the revision, once
 training.use_compilation_cache()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 settings.register_profile("project", deadline=None, max_examples=60, derandomize=True)

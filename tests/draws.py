@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tapebench import seeding
+from tapebench.base import seeding
 
 
 def streams(num, seed=0):

@@ -21,9 +21,11 @@ import numpy as np
 from safetensors.numpy import save
 
 from stored_runs import store_run, store_runs
-from tapebench import bundle, contrasts, guest, protocol, store
+from tapebench import bundle, contrasts, guest, protocol
 from tapebench.exam import make_exam
 from tapebench.report import results
+from tapebench.runs import store
+from tapebench.runs.results import load_results
 
 ODD = (
     None,
@@ -188,9 +190,9 @@ class Runs:
                 store.mark(file.parent)  # by somebody who can write a marker too
         refused = 0
         for read in (
-            lambda: store.load(self.root).query("select agent, count(*) from eval group by all"),
+            lambda: load_results(self.root).query("select agent, count(*) from eval group by all"),
             lambda: results.read(self.root),
-            lambda: contrasts.power(store.load(self.root), "ood_success", 0.1, 0.8),
+            lambda: contrasts.power(load_results(self.root), "ood_success", 0.1, 0.8),
             lambda: contrasts.load_result(file.parents[1]),
         ):
             try:

@@ -8,10 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tapebench import agents, dynamics, seeding
+from tapebench import agents
 from tapebench import env as envs
 from tapebench.agents import api, dqn, nn, ppo, replay
-from tapebench.task import make_task
+from tapebench.base import seeding
+from tapebench.physics import space
+from tapebench.physics.families import elementary
+from tapebench.tasks.task import make_task
 
 _VALUES = {
     "width": 32,
@@ -147,7 +150,7 @@ def transitions(seed, num=64, length=16):
     rng = np.random.default_rng(seed)
     cells, rule = rng.integers(2, size=(num, length)), rng.integers(256, size=num)
     cell = rng.integers(length, size=num)
-    after = dynamics.unpack(dynamics.step(dynamics.pack(cells), cell, rule, length), length)
+    after = space.unpack(elementary.step(space.pack(cells), cell, rule, length), length)
 
     def observe(cells, time):
         return np.concatenate([cells, np.full((num, 1), time)], axis=1).astype(np.float32)

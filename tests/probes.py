@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tapebench import seeding
+from tapebench.base import seeding
 
 ONE_STATE, DELAYED, POINTER, HIDDEN = range(4)
 HORIZONS = (1, 3, 1, 2)

@@ -18,8 +18,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from tapebench import store
 from tapebench.executors.ray import Ray
+from tapebench.runs.results import load_results
 from tapebench.training import RunSpec
 
 SPEC = RunSpec(
@@ -135,7 +135,7 @@ def sweep(executor, out, disturb=lambda: None, after=2):
         "disturbed": not calls,
         "changes": changes,
         "seconds": time.monotonic() - began,
-        "finished": len(store.load(out).paths),
+        "finished": len(load_results(out).paths),
     }
 
 

@@ -2,10 +2,12 @@
 
 import numpy as np
 
-from tapebench import bundle, score, seeding, store, training
+from tapebench import bundle, score, training
+from tapebench.base import files, seeding
 from tapebench.exam import make_exam
 from tapebench.policy import Policy, flip_a_one, flip_ones
 from tapebench.rollout import rollout
+from tapebench.runs import store
 from tapebench.seating import Conditions
 
 RULES = (0, 4, 30, 36, 44, 60, 90, 108, 110, 128, 204, 255)
@@ -64,7 +66,7 @@ def store_run(
             run.extend("curve", score.rule_means(found, exam, **whose, step=step))
             if number > 1:
                 run.extend("eval", score.rows(found, exam, optimal, **whose, step=step))
-        store.write_json(run.path / "provenance.json", store.provenance(12.0))
+        files.write_json(run.path / "provenance.json", files.provenance(12.0))
         run.finish(training.summarise(run.read("curve"), run.read("eval"), last))
         return run.path
 
@@ -88,7 +90,7 @@ def finish_run(root, spec):
             at = {**whose, "step": step}
             run.extend("curve", score.rule_means(found, exam, **at))
             run.extend("eval", score.rows(found, exam, exam.optimal_steps(), **at))
-        store.write_json(run.path / "provenance.json", store.provenance(12.0))
+        files.write_json(run.path / "provenance.json", files.provenance(12.0))
         run.finish(training.summarise(run.read("curve"), run.read("eval"), spec.last))
     return found
 

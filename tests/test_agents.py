@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from learners import VALUE_BASED, fingerprint, small_agent
-from tapebench import agents, seeding
+from tapebench import agents
 from tapebench import env as envs
 from tapebench.agents import api, nn
+from tapebench.base import seeding
 from tapebench.rollout import rollout
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tapebench import agents, store, training
+from tapebench import agents, training
+from tapebench.base import files
+from tapebench.runs.results import load_results
 from test_cli import tape
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "reinforce.py"
@@ -34,7 +36,7 @@ def test_it_is_trained_evaluated_and_reported_like_ours(capsys, mine, monkeypatc
     code, out, err = tape(capsys, "train", "mine.reinforce", *SIZES)
     assert code == 0, err
     assert RUN in out
-    stored = store.load("runs")
+    stored = load_results("runs")
     assert [run["agent"] for run in stored.runs] == ["mine.reinforce"] * 2
     code, out, err = tape(
         capsys, "evaluate", "runs/main/mine.reinforce", "--length", "8", "--rules", "0,4,204"
@@ -90,7 +92,7 @@ def test_it_goes_on_where_it_was_stopped_unless_its_file_has_changed(mine, tmp_p
         training.run(spec_of(), tmp_path / "halves")
     mine.write_text(source)
     halves = training.run(spec_of(), tmp_path / "halves")
-    summaries = [store.read_json(path / "summary.json") for path in (whole, halves)]
+    summaries = [files.read_json(path / "summary.json") for path in (whole, halves)]
     assert summaries[0] == summaries[1]
 
 

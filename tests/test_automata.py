@@ -8,12 +8,16 @@ import pytest
 
 from draws import streams
 from learners import small_agent
-from tapebench import agents, dynamics, seeding, splits
+from tapebench import agents
 from tapebench import env as envs
 from tapebench.agents import automata
+from tapebench.base import seeding
+from tapebench.physics import space
+from tapebench.physics.families import elementary
 from tapebench.references import ball as balls
 from tapebench.rollout import rollout
-from tapebench.task import make_task
+from tapebench.tasks import splits
+from tapebench.tasks.task import make_task
 
 HELD_OUT = splits.load("fps30").test
 
@@ -50,8 +54,8 @@ def memory_after(policy, rules, steps, length=16, seed=0):
         obs = np.concatenate([cells, np.full((num, 1), t / 64)], axis=1).astype(np.float32)
         memory = automata.remember(memory, obs, length)
         memory = memory._replace(cell=rng.integers(length, size=num))
-        flipped = dynamics.flip(dynamics.pack(cells), memory.cell)
-        cells = dynamics.unpack(dynamics.evolve(flipped, np.array(rules), length), length)
+        flipped = space.flip(space.pack(cells), memory.cell)
+        cells = space.unpack(elementary.evolve(flipped, np.array(rules), length), length)
     return memory, cells
 
 
@@ -63,7 +67,7 @@ def test_a_law_of_five_cells_updates_like_a_loop():
     for length in (3, 4, 5, 8, 31, 32):
         rule = int(rng.integers(2**32))
         cells = rng.integers(2, size=(6, length))
-        tapes = dynamics.pack(cells)[:, 0]
+        tapes = space.pack(cells)[:, 0]
         wanted = [
             [
                 rule >> int("".join(str(row[(i + o) % length]) for o in range(-2, 3)), 2) & 1
@@ -72,7 +76,7 @@ def test_a_law_of_five_cells_updates_like_a_loop():
             for row in cells
         ]
         after = balls.evolve(tapes, rule, length, radius=2)
-        np.testing.assert_array_equal(dynamics.unpack(after[:, None], length), wanted)
+        np.testing.assert_array_equal(space.unpack(after[:, None], length), wanted)
         ones = np.tile(rule >> np.arange(32) & 1, (6, 1)).astype(bool)
         np.testing.assert_array_equal(automata.follow(ones, cells.astype(np.uint8)), wanted)
 
@@ -110,15 +114,15 @@ def test_search_with_a_wide_law_finds_real_ways():
 def test_a_beam_without_a_ball_finds_real_ways_on_tapes_of_any_length(length):
     rng = np.random.default_rng(0)
     cells = rng.integers(2, size=(3, length))
-    goal = dynamics.to_words(0, length)
+    goal = space.to_words(0, length)
     for rule in (0, 4, 204):
-        tapes = dynamics.pack(cells)
+        tapes = space.pack(cells)
         ways = automata.search.find_far_ways(
             tapes, [length] * 3, rule, length, goal, streams(3), 16
         )
         for tape, way in zip(tapes, ways, strict=True):
             for cell in way:
-                tape = dynamics.step(tape[None], np.array([cell]), np.array([rule]), length)[0]
+                tape = elementary.step(tape[None], np.array([cell]), np.array([rule]), length)[0]
             assert not tape.any()
     assert [len(way) for way in ways] == cells.sum(axis=1).tolist()
 
@@ -139,7 +143,7 @@ def test_what_is_found_for_a_tape_does_not_depend_on_what_was_asked_before(
     config = automata.Config(beam=16)
     num = automata.search.ROWS + 4
     cells = np.random.default_rng(0).integers(2, size=(num, length))
-    tapes, goal = dynamics.pack(cells), dynamics.to_words(0, length).tolist()
+    tapes, goal = space.pack(cells), space.to_words(0, length).tolist()
     budget = [length - number % 3 for number in range(num)]
     together = automata.find_ways(config, tapes, budget, law(rule), length, goal)
     assert any(together)

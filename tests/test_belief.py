@@ -10,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import slow_tape
-from tapebench import dynamics, policy, rollout, seeding, splits
+from tapebench import policy, rollout
+from tapebench.physics import space, starts
+from tapebench.physics.families import elementary
 from tapebench.references import belief
-from tapebench.task import make_task
+from tapebench.tasks import splits
+from tapebench.tasks.task import make_task
 
 THEORY = Path(__file__).parents[1] / "docs" / "theory.md"
 
@@ -55,7 +58,7 @@ def count_wrong(tape, cell, after, rule, length):
 
 
 def mismatches(tape, cell, after, length):
-    words = [dynamics.to_words(t, length) for t in (tape, after)]
+    words = [space.to_words(t, length) for t in (tape, after)]
     return np.asarray(belief.mismatches(words[0], np.array(cell), words[1], length))
 
 
@@ -65,14 +68,14 @@ def scores(length):
 
     def both(belief_now, tape, goal):
         every_cell = np.arange(length, dtype=np.uint32)[None]
-        found = belief.neighbourhoods(dynamics.flip(tape[None, None], every_cell), length)
+        found = belief.neighbourhoods(space.flip(tape[None, None], every_cell), length)
         far = belief.expected_distances(belief_now[None], found, goal, length)
         return far[0], belief.information_gains(belief_now[None], found)[0]
 
     compiled = jax.jit(both)
 
     def of(belief_now, tape, goal=0):
-        words = [dynamics.to_words(t, length) for t in (tape, goal)]
+        words = [space.to_words(t, length) for t in (tape, goal)]
         far, gains = compiled(belief_now.astype(np.float32), *words)
         return np.asarray(far), np.asarray(gains)
 
@@ -223,8 +226,8 @@ def test_noise_takes_information_and_the_noise_itself_is_none(now, tape, cell):
 @given(beliefs(), st.integers(0, 2**8 - 1), st.integers(0, 7))
 def test_the_promised_information_arrives_on_average_if_the_belief_is_right(now, tape, cell):
     possible = np.flatnonzero(now)
-    tapes = np.tile(dynamics.to_words(tape, 8), (len(possible), 1))
-    after = dynamics.step(tapes, np.array(cell), possible, 8)
+    tapes = np.tile(space.to_words(tape, 8), (len(possible), 1))
+    after = elementary.step(tapes, np.array(cell), possible, 8)
     fits = np.asarray(belief.mismatches(tapes, np.array(cell), after, 8)) == 0
     posteriors = now * fits / (now * fits).sum(axis=-1, keepdims=True)
     arrived = now[possible] @ (belief.entropy(now) - belief.entropy(posteriors.T))
@@ -263,10 +266,10 @@ def test_a_flip_that_tells_nothing_can_be_the_way_to_one_that_tells_all():
 
 @pytest.mark.parametrize(("length", "share"), [(8, 0.06), (16, 0.37), (32, 0.84)])
 def test_one_transition_from_a_random_tape_often_tells_the_whole_rule(length, share):
-    tapes = seeding.exam_tapes(length, 20_000)
+    tapes = starts.exam_tapes(length, 20_000)
     rule = np.arange(20_000, dtype=np.uint32) % 256
     cell = np.zeros(20_000, np.uint32)
-    after = dynamics.step(tapes, cell, rule, length)
+    after = elementary.step(tapes, cell, rule, length)
     fits = np.asarray(belief.mismatches(tapes, cell, after, length)) == 0
     assert fits[np.arange(20_000), rule].all()
     assert (fits.sum(axis=-1) == 1).mean() == pytest.approx(share, abs=0.01)
@@ -396,9 +399,9 @@ def test_hidden_cells_never_speak_against_the_true_rule():
 
 def test_only_cells_without_a_hidden_neighbour_are_readable():
     hidden = 0b0000100000000001
-    cells = dynamics.unpack(belief.readable_cells(hidden, 16), 16)
+    cells = space.unpack(belief.readable_cells(hidden, 16), 16)
     assert np.flatnonzero(cells == 0).tolist() == [0, 1, 10, 11, 12, 15]
-    assert (dynamics.unpack(belief.readable_cells(0, 40), 40) == 1).all()
+    assert (space.unpack(belief.readable_cells(0, 40), 40) == 1).all()
 
 
 def test_the_noise_relaxed_filter_finds_the_rule_where_the_strict_one_loses_it():

@@ -19,9 +19,12 @@ import duckdb
 import pytest
 
 from ray_cluster import children
-from tapebench import bench, bundle, protocol, store, sweep
+from tapebench import bench, bundle, protocol, sweep
+from tapebench.base.files import read_json, read_table, write_json
 from tapebench.executors import Local
 from tapebench.report import results
+from tapebench.runs import store
+from tapebench.runs.results import load_results
 from test_cli import tape
 from test_training import same_results
 
@@ -78,8 +81,8 @@ def undisturbed(tmp_path_factory):
 
 
 def same_runs(ours, theirs):
-    found = [path.relative_to(theirs.resolve()) for path in store.load(theirs).paths]
-    assert len(store.load(ours).paths) == len(found) > 0
+    found = [path.relative_to(theirs.resolve()) for path in load_results(theirs).paths]
+    assert len(load_results(ours).paths) == len(found) > 0
     for name in found:
         same_results(ours / name, theirs / name)
 
@@ -94,7 +97,7 @@ def test_the_smoke_track_from_nothing_to_a_page(capsys, undisturbed):
     for name in (*SMOKE.agents, "random", "flip-ones", "greedy", "mpc", "exact ceiling"):
         assert re.search(rf"│ {name} ", out)
     assert "8/8" in err
-    before = {path: (path / store.MARKER).stat().st_mtime_ns for path in store.load(root).paths}
+    before = {path: (path / store.MARKER).stat().st_mtime_ns for path in load_results(root).paths}
     code, again, err = tape(capsys, "bench", "--track", "smoke", "--results", str(root), "--json")
     assert code == 0
     assert "8 of 8 runs are done already" in err
@@ -277,7 +280,7 @@ def test_a_run_that_fails_is_shown_and_does_not_stop_the_others(tmp_path, capsys
     assert "tried again" in err
     assert "Traceback" in (bad / sweep.LOG).read_text()
     assert (bad / sweep.LOG).read_text().count("Traceback") == sweep.ATTEMPTS
-    assert len(store.load(tmp_path).paths) == 3
+    assert len(load_results(tmp_path).paths) == 3
     page = (tmp_path / "report/index.html").read_text()
     assert "Failed: 1" in page
     assert "was made with another " in page
@@ -302,7 +305,7 @@ def test_finished_runs_stay_and_other_settings_are_other_runs(tmp_path, finished
 def test_estimates_go_by_what_is_there(finished, tmp_path):
     spec = bench.make_plan(TINY, finished, names=["dqn"]).specs[0]
     took = [
-        store.read_json(finished / f"tiny/dqn/fps30/s0{seed}/provenance.json")["seconds"]
+        read_json(finished / f"tiny/dqn/fps30/s0{seed}/provenance.json")["seconds"]
         for seed in (0, 1)
     ]
     assert bench.estimate(spec, finished) == pytest.approx(sum(took) / 2)
@@ -323,7 +326,7 @@ def test_episodes_are_played_again_from_checkpoints_as_they_were(tmp_path, finis
     assert [path.name for path in bundles] == ["tiny-dqn-fps30.tape", "tiny-ppo-fps30.tape"]
     for path, agent in zip(bundles, ("dqn", "ppo"), strict=True):
         found = bundle.verify(path)
-        table = store.read_table(tmp_path / f"tiny/{agent}/fps30/s00/eval.parquet")
+        table = read_table(tmp_path / f"tiny/{agent}/fps30/s00/eval.parquet")
         last = table["step"] == table["step"].max()
         assert found.episodes.success.ravel().tolist() == table["success"][last].tolist()
         assert found.about["run"] == f"tiny/{agent}/fps30/s00"
@@ -339,10 +342,10 @@ def test_a_run_that_cannot_be_replayed_is_said_and_passed_over(tmp_path, finishe
     shutil.copytree(finished / "tiny", tmp_path / "tiny")
     (next((tmp_path / "tiny/dqn/fps30/s00/checkpoints").glob("*.safetensors"))).write_bytes(b"")
     marker = tmp_path / "tiny/dqn/fps30/s00" / store.MARKER
-    document = store.read_json(marker)
+    document = read_json(marker)
     for name, about in document["files"].items():
         about["size"] = 0 if name.endswith(".safetensors") else about["size"]
-    store.write_json(marker, document)
+    write_json(marker, document)
     notes = bench.replay(tmp_path)
     assert len(notes) == 1
     assert notes[0].startswith("tiny/dqn/fps30 cannot be replayed: ")
@@ -432,7 +435,7 @@ def test_a_thousand_finished_runs_are_summarised_in_seconds(tmp_path, finished):
     for agent in ("dqn", "ppo"):
         source = finished / f"tiny/{agent}/fps30/s00"
         files = {name: (source / name).read_text() for name in ("summary.json", "provenance.json")}
-        spec = store.read_json(source / "spec.json")
+        spec = read_json(source / "spec.json")
         connection = duckdb.connect()
         for seed in range(500):
             place = tmp_path / f"tiny/{agent}/fps30/s{seed:02d}"

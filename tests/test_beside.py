@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from stored_runs import finish_run
-from tapebench import protocol, rules, splits, store
+from tapebench import protocol
+from tapebench.base import files
 from tapebench.experiments import Results, Scale, beside, checks, paper
+from tapebench.physics import features
+from tapebench.tasks import splits
 
 TINY = replace(
     protocol.get_track("smoke"),
@@ -77,7 +80,7 @@ def test_the_longer_horizon_is_shown_once_it_was_measured(results):
         file = paper.examined_file(main, spec, paper.longer_exam(main))
         file.parent.mkdir(parents=True, exist_ok=True)
         one = {"success": 0.25 + 0.5 * number, "final_distance": 0.5}
-        store.write_json(file, {"id": one, "ood": one})
+        files.write_json(file, {"id": one, "ood": one})
     after = beside.measured_horizons(results, keys)["dqn"][beside.OURS]
     assert after["64.id.success"].mean == 0.5
     assert after["64.ood.final_distance"].mean == 0.5
@@ -124,5 +127,5 @@ def test_measured_checks_state_exact_results_whatever_the_scale(results):
     assert planner.agree == checks.OPEN  # eight cells say nothing about thirty-two
     assert all("mpc-" + name in planner.found for name in ("final", "sum", "min"))
     mix = next(check for claim, check in made.items() if claim.startswith("Held-out rules"))
-    ours = rules.count_types(splits.load("fps30").test)
+    ours = features.count_types(splits.load("fps30").test)
     assert all(f"{count} {kind}" in mix.found for kind, count in ours.items())

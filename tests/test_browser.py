@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from stored_runs import EXAM, sit, store_bundle, store_runs
-from tapebench import bundle, dynamics, exact, play, report
+from tapebench import bundle, play, report
+from tapebench.physics import exact, space
+from tapebench.physics.families import elementary
 
 pytestmark = pytest.mark.slow  # nearly all of them start processes
 
@@ -165,7 +167,7 @@ def test_an_episode_is_played_back_step_by_step(visit, address):
     for step, cell in enumerate(cells):
         said = status.inner_text()
         assert f"step {step} of 8 · distance {tapes[step].mean():.3f} · flips cell {cell}" in said
-        tape = dynamics.to_int(dynamics.pack(tapes[step]))
+        tape = space.to_int(space.pack(tapes[step]))
         if steps[tape] <= 8 - step:
             best = exact.best_cell(tape, 110, 8, steps)
             assert f"best: cell {best}, then {steps[tape] - 1} more" in said
@@ -195,7 +197,7 @@ def test_the_script_has_the_physics_and_the_exact_answers_right(visit, address):
         "(text) => Array.from({length: 256}, (_, rule) => packTape(evolve(parseTape(text), rule)))",
         tape,
     )
-    assert evolved == [dynamics.evolve(number, rule, 16) for rule in range(256)]
+    assert evolved == [elementary.evolve(number, rule, 16) for rule in range(256)]
     for rule in (30, 45, 90, 110, 204, 255):
         found = page.evaluate("(rule) => Array.from(solve(rule, Array(9).fill(0), 7))", rule)
         steps = exact.steps_to_goal(rule, 9, 7)
@@ -286,7 +288,7 @@ def play_out(page):
 def test_a_game_is_played_to_the_goal_and_saved(game, tmp_path):
     page, _ = game()
     ones = page.locator(".strip button.one").count()
-    assert ones == int(dynamics.hamming(play.start("fps30", 12, rule=204).tapes[0], 0))
+    assert ones == int(space.hamming(play.start("fps30", 12, rule=204).tapes[0], 0))
     for left in range(ones, 0, -1):
         page.wait_for_function(
             "(left) => document.querySelectorAll('.strip button.one').length === left", arg=left

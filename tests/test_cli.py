@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tapebench import cli, splits, store
+from tapebench import cli
+from tapebench.base import files
+from tapebench.runs import store
+from tapebench.tasks import splits
 
 
 def tape(capsys, *argv):
@@ -228,7 +231,7 @@ def test_evaluate_is_readable_and_writes_rows_and_a_bundle(capsys, tmp_path):
     for word in ("exact ceiling", "mpc", "ON: % of mpc", "By type", "By trial"):
         assert word in out
     assert f"wrote {result}" in err.replace("\n", "")
-    assert len(store.read_table(rows)["success"]) == 4 * 6
+    assert len(files.read_table(rows)["success"]) == 4 * 6
     code, out, _ = tape(capsys, "verify", str(result), "--json")
     assert code == 0
     assert json.loads(out)["episodes"] == 24
@@ -247,7 +250,7 @@ def test_a_failing_agent_leaves_its_episodes_and_one_line(capsys, tmp_path, monk
     assert "out of ideas (in agents_of_users.py:" in err
     assert "(256 finished episodes are kept in unfinished.parquet)" in err
     assert err.strip().count("\n") == 0
-    assert len(store.read_table(tmp_path / "unfinished.parquet")["success"]) == 256
+    assert len(files.read_table(tmp_path / "unfinished.parquet")["success"]) == 256
 
 
 @pytest.mark.slow

@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
-from tapebench import contrasts, protocol, stats, store
+from tapebench import contrasts, protocol, stats
 from tapebench.exam import make_exam
-from tapebench.store import RunId, open_run
+from tapebench.runs import store
+from tapebench.runs.results import load_results
+from tapebench.runs.store import RunId, open_run
 
 
 def stored_runs(root, agent, successes, exam):
@@ -77,7 +79,7 @@ def test_policies_are_compared_on_the_same_episodes(tmp_path):
 def test_power_is_read_from_stored_runs(tmp_path):
     exam = make_exam(length=8, horizon=8, episodes=1, rules=[0])
     stored_runs(tmp_path, "dqn", [0.50, 0.54, 0.46], exam)
-    stored = store.load(tmp_path)
+    stored = load_results(tmp_path)
     (row,) = contrasts.power(stored, "ood_success", 0.04, 0.8)
     assert row["sd"] == pytest.approx(0.04)
     assert row["seeds_needed"] == stats.seeds_needed(0.04, 0.04) == 17

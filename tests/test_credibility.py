@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from learners import SMALL
-from tapebench import credibility, dynamics, training
+from tapebench import credibility, training
 from tapebench.exam import make_exam
+from tapebench.physics import space
+from tapebench.physics.families import elementary
 from tapebench.training import RunSpec
 
 EXAM = {"length": 9, "horizon": 7, "episodes": 3, "rules": [0, 30, 90, 204]}
@@ -19,11 +21,11 @@ def seen():
 def following(seen, row, episode, depth, rule):
     """The tape so many steps on, by the rule itself."""
     length = EXAM["length"]
-    tape = dynamics.pack(seen.tapes[row, episode].astype(np.uint8))
+    tape = space.pack(seen.tapes[row, episode].astype(np.uint8))
     for step in range(depth):
         cell = np.uint32(seen.action[row + step, episode])
-        tape = dynamics.step(tape, cell, np.uint32(rule), length)
-    return dynamics.unpack(tape, length)
+        tape = elementary.step(tape, cell, np.uint32(rule), length)
+    return space.unpack(tape, length)
 
 
 def test_a_record_is_what_the_rules_make_of_the_flips(seen):

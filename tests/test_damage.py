@@ -10,10 +10,13 @@ import duckdb
 import pytest
 
 from stored_runs import EXAM, store_run
-from tapebench import bench, protocol, store, sweep, training
+from tapebench import bench, protocol, sweep, training
+from tapebench.base import files
 from tapebench.exam import make_exam
 from tapebench.executors import Local
 from tapebench.report import results
+from tapebench.runs import store
+from tapebench.runs.results import load_results
 from test_bench import TINY, ignore, tiny  # noqa: F401
 from test_cli import tape
 
@@ -105,7 +108,7 @@ def test_damage_of_any_kind_is_found_by_readers_and_planners_alike(kind, runs):
     path = runs / "tiny/dqn/fps30/s01"
     damage(path / name)
     assert not store.is_finished(path)
-    found = store.load(runs)
+    found = load_results(runs)
     assert [damaged.path for damaged in found.damaged] == [path]
     assert len(found.paths) == 5
     plan = bench.make_plan(TINY, runs, seeds=range(3))
@@ -138,7 +141,7 @@ def test_a_damaged_run_is_named_by_every_reader(reader, runs, capsys):
 def test_python_is_warned_of_damaged_runs_as_the_command_line_is(runs):
     cut(runs / "tiny/dqn/fps30/s01/eval.parquet")
     exam = make_exam(length=8, horizon=8, episodes=1, rules=[4])
-    with pytest.warns(store.DamageWarning, match="tiny/dqn/fps30/s01 is damaged"):
+    with pytest.warns(files.DamageWarning, match="tiny/dqn/fps30/s01 is damaged"):
         assert len(protocol.evaluate(runs / "tiny/dqn", exam).runs) == 2
 
 
@@ -157,15 +160,15 @@ def test_the_command_that_is_named_makes_the_run_again_as_it_was(kind, runs, mad
     name, damage = DAMAGE[kind]
     run = "tiny/dqn/fps30/s01"
     damage(runs / run / name)
-    (found,) = store.load("runs").damaged
+    (found,) = load_results("runs").damaged
     command, _, _ = found.remedy.partition(" makes it again")
     code, out, err = tape(capsys, *shlex.split(command)[1:], "--workers", "1")
     assert code == 0
     assert f"runs/{run} is damaged" in err
     assert err.rstrip().endswith("making it again")
     assert run in out
-    assert store.load(runs).damaged == ()
-    ours, theirs = (store.read_json(root / run / "summary.json") for root in (runs, made))
+    assert load_results(runs).damaged == ()
+    ours, theirs = (files.read_json(root / run / "summary.json") for root in (runs, made))
     assert ours == theirs
 
 
@@ -173,7 +176,7 @@ def test_without_any_spec_the_advice_is_to_remove_the_run(runs, capsys):
     for seed in (1, 2):
         shutil.rmtree(runs / f"tiny/dqn/fps30/s0{seed}")
     (runs / "tiny/dqn/fps30/s00/spec.json").write_text("{")
-    (found,) = store.load("runs").damaged
+    (found,) = load_results("runs").damaged
     assert "rm -r runs/tiny/dqn/fps30/s00 and repeat the command" in found.remedy
     code, _, err = tape(capsys, "train", "runs/tiny/dqn/fps30/s00")
     assert code == 2
@@ -201,7 +204,7 @@ def test_bench_makes_a_damaged_run_again_and_prints_what_the_page_says(runs, mad
     assert code == 0
     for run in ("tiny/dqn/fps30/s01", "tiny/ppo/fps30/s00"):
         assert re.search(rf"runs/{run} is damaged \(.+\): making it again\n", err)
-        ours, theirs = (store.read_json(root / run / "summary.json") for root in (runs, made))
+        ours, theirs = (files.read_json(root / run / "summary.json") for root in (runs, made))
         assert ours == theirs
     page = figures(runs / "report/tables/tiny-fps30-main.csv")
     assert {name: row["seeds"] for name, row in page.items()} == {"dqn": 3, "ppo": 3}
@@ -252,7 +255,7 @@ def test_a_linked_agent_is_found_and_asked_once_and_a_loop_ends(runs, tmp_path, 
     (runs / "tiny/dqn").symlink_to(tmp_path / "elsewhere")
     (runs / "tiny/again").symlink_to(tmp_path / "elsewhere")
     (runs / "tiny/loop").symlink_to(runs)
-    found = store.load(runs)
+    found = load_results(runs)
     assert len(found.paths) == 6
     assert found.query("select count(*) from eval where agent = 'dqn'")[1][0][0] > 0
     shown = results.read(runs).contests[0]
@@ -305,7 +308,7 @@ def test_one_foreign_run_ends_no_reader(kind, tmp_path, capsys):
             store_run(tmp_path / "runs", agent, seed)
     path = tmp_path / "runs/main/any-one/fps30/s00"
     name, change = FOREIGN[kind]
-    store.write_json(path / name, change(store.read_json(path / name)))
+    files.write_json(path / name, change(files.read_json(path / name)))
     store.mark(path)  # it was meant
     commands = [
         ("query", "select agent, ood_success from runs", "--results", "runs"),
@@ -355,7 +358,7 @@ def test_damaged_notes_of_sweeps_and_baselines_are_named_and_made_again(text, ru
     assert code == 0
     assert f"{lines} is damaged: measuring it again" in err
     assert "tiny-0.json" in json.loads(out)["facts"]["not counted"]
-    assert "random" in store.read_json(lines)["lines"]
+    assert "random" in files.read_json(lines)["lines"]
 
 
 BEGUN = {
@@ -387,7 +390,7 @@ def test_an_unfinished_run_whose_files_are_damaged_begins_anew_and_says_so(kind,
     assert [event["step"] for event in events if "note" not in event] == [1_000, 2_000]
     training.run(spec, tmp_path / "b")
     ours, theirs = (
-        store.read_json(tmp_path / root / str(spec.id) / "summary.json") for root in "ab"
+        files.read_json(tmp_path / root / str(spec.id) / "summary.json") for root in "ab"
     )
     assert ours == theirs
 

@@ -17,11 +17,12 @@ from learners import (
     small_agent,
     trained,
 )
-from tapebench import agents, seeding
+from tapebench import agents
 from tapebench import env as envs
 from tapebench.agents import api, dqn, replay
+from tapebench.base import seeding
 from tapebench.rollout import rollout
-from tapebench.task import make_task
+from tapebench.tasks.task import make_task
 
 
 def test_the_target_is_that_of_a_hand_computation():

@@ -7,11 +7,12 @@ import pytest
 
 import probes
 from learners import PROBE, SMALL, observations, play, small_agent, trained, turn
-from tapebench import agents, seeding
+from tapebench import agents
 from tapebench import env as envs
 from tapebench.agents import dreamer, nn, ppo, replay, rssm
+from tapebench.base import seeding
 from tapebench.rollout import rollout
-from tapebench.task import make_task
+from tapebench.tasks.task import make_task
 
 TICK = 1 / 8
 

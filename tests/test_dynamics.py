@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from slow_tape import step as slow_step
 from slow_tape import update as slow_update
-from tapebench import dynamics, rules
+from tapebench.physics import space
+from tapebench.physics.families import elementary
 
 LENGTHS = (3, 4, 5, 7, 8, 16, 31, 32, 33, 63, 64, 65, 100, 1024)
 
@@ -29,41 +30,41 @@ def random_bits(length, num=256, seed=0):
 def test_all_rules_evolve_as_the_plain_loop_does(length):
     bits = random_bits(length)
     expected = [slow_update(list(map(int, row)), rule) for rule, row in enumerate(bits)]
-    evolved = dynamics.evolve(dynamics.pack(bits), np.arange(256), length)
+    evolved = elementary.evolve(space.pack(bits), np.arange(256), length)
     assert evolved.dtype == np.uint32
-    np.testing.assert_array_equal(dynamics.unpack(evolved, length), expected)
+    np.testing.assert_array_equal(space.unpack(evolved, length), expected)
 
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_numpy_jax_and_python_ints_take_the_same_step(length):
     rng = np.random.default_rng(length)
-    tape = dynamics.pack(random_bits(length))
+    tape = space.pack(random_bits(length))
     cell, rule = rng.integers(0, length, 256), np.arange(256)
-    by_numpy = dynamics.step(tape, cell, rule, length)
-    compiled = jax.jit(dynamics.step, static_argnums=3)
+    by_numpy = elementary.step(tape, cell, rule, length)
+    compiled = jax.jit(elementary.step, static_argnums=3)
     by_jax = compiled(jnp.asarray(tape), jnp.asarray(cell), jnp.asarray(rule), length)
     assert by_jax.dtype == jnp.uint32
     np.testing.assert_array_equal(by_numpy, by_jax)
     for row in range(0, 256, 15):
-        as_int = dynamics.to_int(tape[row])
-        stepped = dynamics.step(as_int, int(cell[row]), int(rule[row]), length)
-        np.testing.assert_array_equal(dynamics.to_words(stepped, length), by_numpy[row])
+        as_int = space.to_int(tape[row])
+        stepped = elementary.step(as_int, int(cell[row]), int(rule[row]), length)
+        np.testing.assert_array_equal(space.to_words(stepped, length), by_numpy[row])
 
 
 @given(tapes(), st.integers(0, 255), st.data())
 def test_step_equals_the_plain_loop(bits, rule, data):
     cell = data.draw(st.integers(0, len(bits) - 1))
-    stepped = dynamics.step(dynamics.pack(bits), cell, rule, len(bits))
+    stepped = elementary.step(space.pack(bits), cell, rule, len(bits))
     expected = slow_step(bits.tolist(), cell, rule)
-    assert dynamics.unpack(stepped, len(bits)).tolist() == expected
+    assert space.unpack(stepped, len(bits)).tolist() == expected
 
 
 @given(tapes())
 def test_unpack_inverts_pack(bits):
-    packed = dynamics.pack(bits)
-    assert packed.shape == (dynamics.num_words(len(bits)),)
-    assert dynamics.unpack(packed, len(bits)).tolist() == bits.tolist()
-    assert dynamics.to_int(packed) == sum(int(bit) << cell for cell, bit in enumerate(bits))
+    packed = space.pack(bits)
+    assert packed.shape == (space.num_words(len(bits)),)
+    assert space.unpack(packed, len(bits)).tolist() == bits.tolist()
+    assert space.to_int(packed) == sum(int(bit) << cell for cell, bit in enumerate(bits))
 
 
 @given(tapes(), st.integers(0, 255), st.integers(0, 129))
@@ -71,7 +72,7 @@ def test_evolving_commutes_with_rotation(bits, rule, shift):
     length = len(bits)
 
     def evolve(cells):
-        return dynamics.unpack(dynamics.evolve(dynamics.pack(cells), rule, length), length)
+        return space.unpack(elementary.evolve(space.pack(cells), rule, length), length)
 
     np.testing.assert_array_equal(np.roll(evolve(bits), shift), evolve(np.roll(bits, shift)))
 
@@ -81,25 +82,27 @@ def test_mirror_and_complement_are_conjugate_rules(bits, rule):
     length = len(bits)
 
     def evolve(cells, by):
-        return dynamics.unpack(dynamics.evolve(dynamics.pack(cells), by, length), length)
+        return space.unpack(elementary.evolve(space.pack(cells), by, length), length)
 
-    np.testing.assert_array_equal(evolve(bits, rule)[::-1], evolve(bits[::-1], rules.mirror(rule)))
-    negative = evolve(1 - bits, rules.complement(rule))
+    np.testing.assert_array_equal(
+        evolve(bits, rule)[::-1], evolve(bits[::-1], elementary.mirror(rule))
+    )
+    negative = evolve(1 - bits, elementary.complement(rule))
     np.testing.assert_array_equal(1 - evolve(bits, rule), negative)
 
 
 @given(tapes(), st.integers(0, 255))
 def test_bits_past_the_last_cell_stay_zero(bits, rule):
-    evolved = dynamics.evolve(dynamics.pack(bits), rule, len(bits))
-    assert not (evolved & ~dynamics.full(len(bits))).any()
+    evolved = elementary.evolve(space.pack(bits), rule, len(bits))
+    assert not (evolved & ~space.full(len(bits))).any()
 
 
 def test_golden_updates_of_all_rules():
     golden = json.loads((Path(__file__).parent / "golden" / "updates.json").read_text())
     start = np.array([int(cell) for cell in golden["start"]])
     for rule, after in golden["after"].items():
-        evolved = dynamics.evolve(dynamics.pack(start), int(rule), len(start))
-        assert "".join(map(str, dynamics.unpack(evolved, len(start)))) == after, rule
+        evolved = elementary.evolve(space.pack(start), int(rule), len(start))
+        assert "".join(map(str, space.unpack(evolved, len(start)))) == after, rule
 
 
 @pytest.mark.parametrize("length", [15, 16, 32, 33])
@@ -107,37 +110,37 @@ def test_a_different_rule_and_cell_for_every_element_of_any_batch_shape(length):
     rng = np.random.default_rng(0)
     bits = rng.integers(0, 2, (2, 3, 4, length))
     rule, cell = rng.integers(0, 256, (2, 3, 4)), rng.integers(0, length, (2, 3, 4))
-    batched = dynamics.step(dynamics.pack(bits), cell, rule, length)
+    batched = elementary.step(space.pack(bits), cell, rule, length)
     for index in np.ndindex(2, 3, 4):
-        alone = dynamics.step(dynamics.pack(bits[index]), cell[index], rule[index], length)
+        alone = elementary.step(space.pack(bits[index]), cell[index], rule[index], length)
         np.testing.assert_array_equal(batched[index], alone)
 
 
 @given(tapes(), st.data())
 def test_distance_is_the_share_of_cells_that_differ(bits, data):
     other = np.array(data.draw(st.lists(st.integers(0, 1), min_size=len(bits), max_size=len(bits))))
-    packed, goal = dynamics.pack(bits), dynamics.pack(other)
+    packed, goal = space.pack(bits), space.pack(other)
     differing = int((bits != other).sum())
-    assert dynamics.hamming(packed, goal) == differing
-    assert dynamics.distance(packed, goal, len(bits)) == np.float32(differing / len(bits))
-    as_ints = dynamics.to_int(packed), dynamics.to_int(goal)
-    assert dynamics.distance(*as_ints, len(bits)) == differing / len(bits)
+    assert space.hamming(packed, goal) == differing
+    assert space.distance(packed, goal, len(bits)) == np.float32(differing / len(bits))
+    as_ints = space.to_int(packed), space.to_int(goal)
+    assert space.distance(*as_ints, len(bits)) == differing / len(bits)
 
 
 def test_shares_are_rounded_alike_by_numpy_and_by_compiled_jax():
     # XLA rewrites division by one number into a product with its reciprocal, which would differ.
     for whole in range(1, 200):
         part = np.arange(whole + 1)
-        compiled = jax.jit(jax.vmap(dynamics.share, in_axes=(0, None)))
+        compiled = jax.jit(jax.vmap(space.share, in_axes=(0, None)))
         by_jax = compiled(part, jnp.int32(whole))
         np.testing.assert_array_equal(by_jax, (part / whole).astype(np.float32))
-        np.testing.assert_array_equal(dynamics.share(part, whole), by_jax)
+        np.testing.assert_array_equal(space.share(part, whole), by_jax)
 
 
 def test_identity_rule_204_keeps_the_tape_and_rule_0_clears_it():
-    tape = dynamics.pack(random_bits(45))
-    np.testing.assert_array_equal(dynamics.evolve(tape, 204, 45), tape)
-    assert not dynamics.evolve(tape, 0, 45).any()
+    tape = space.pack(random_bits(45))
+    np.testing.assert_array_equal(elementary.evolve(tape, 204, 45), tape)
+    assert not elementary.evolve(tape, 0, 45).any()
 
 
 def test_rules_that_are_always_bijective_on_the_ring():
@@ -145,7 +148,7 @@ def test_rules_that_are_always_bijective_on_the_ring():
         length: {
             rule
             for rule in range(256)
-            if len(np.unique(dynamics.evolve(_all_tapes(length), rule, length))) == 2**length
+            if len(np.unique(elementary.evolve(_all_tapes(length), rule, length))) == 2**length
         }
         for length in range(5, 13)
     }
@@ -156,7 +159,7 @@ def test_rules_that_are_always_bijective_on_the_ring():
 
 @pytest.mark.parametrize("length", [8, 9, 10, 11])
 def test_size_of_the_image_of_rule_90(length):
-    image = np.unique(dynamics.evolve(_all_tapes(length), 90, length))
+    image = np.unique(elementary.evolve(_all_tapes(length), 90, length))
     assert len(image) == 2 ** (length - (2 if length % 2 == 0 else 1))
 
 
@@ -167,13 +170,13 @@ def _all_tapes(length):
 @pytest.mark.parametrize("length", [2, 1025, 0, -5])
 def test_lengths_out_of_range_are_refused(length):
     with pytest.raises(ValueError, match="from 3 to 1024"):
-        dynamics.check_length(length)
+        space.check_length(length)
 
 
 @pytest.mark.parametrize("rule", [-1, 256, 3.0, "30", None, True])
 def test_what_is_no_rule_is_refused(rule):
     with pytest.raises(ValueError, match="integer from 0 to 255"):
-        dynamics.check_rule(rule)
+        elementary.check_rule(rule)
 
 
 def test_dynamics_are_compiled_once_for_all_rules():
@@ -183,7 +186,7 @@ def test_dynamics_are_compiled_once_for_all_rules():
     def step(tape, cell, rule):
         nonlocal traces
         traces += 1
-        return dynamics.step(tape, cell, rule, 32)
+        return elementary.step(tape, cell, rule, 32)
 
     for rule in range(256):
         step(jnp.zeros((4, 1), jnp.uint32), jnp.zeros(4, jnp.int32), jnp.full(4, rule))

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tapebench import dynamics, splits
 from tapebench import env as envs
+from tapebench.physics import space
+from tapebench.tasks import splits
 
 
 def run(env, params, steps, num, seed=0, step=None):
@@ -57,7 +58,7 @@ def test_without_auto_reset_the_state_stays_at_the_end():
     assert obs[-1] == 1.0
     obs, fresh, *_, info = env.step(None, state, 0, params)
     assert fresh.t == 0
-    np.testing.assert_array_equal(info["final_observation"][:-1], dynamics.unpack(ended.tape, 8))
+    np.testing.assert_array_equal(info["final_observation"][:-1], space.unpack(ended.tape, 8))
 
 
 def test_auto_reset_starts_a_fresh_episode_exactly_where_one_ended():
@@ -155,14 +156,14 @@ def test_start_tapes_are_never_the_goal_and_otherwise_fair(density):
 def test_a_density_that_cannot_leave_the_goal_still_does():
     env, params = envs.make(length=8)
     _, state = env.reset(jax.random.key(0), replace(params, start_density=jnp.float32(0)))
-    assert dynamics.hamming(state.tape, state.goal) == 1
+    assert space.hamming(state.tape, state.goal) == 1
 
 
 def test_noise_flips_cells_at_its_rate():
     env, params = envs.make(length=32, rules=204, noise=0.2)
     state, _, after, *_ = run(env, params, 1, 4000, step=env.step_env)
     # Under the identity one chosen cell differs, the rest is noise on top.
-    differing = dynamics.hamming(np.asarray(state.tape), np.asarray(after.tape)).mean() / 32
+    differing = space.hamming(np.asarray(state.tape), np.asarray(after.tape)).mean() / 32
     expected = (31 * 0.2 + 0.8) / 32
     assert abs(differing - expected) < 0.004
 
@@ -201,9 +202,9 @@ def test_packed_observations_hold_what_the_float_ones_do():
     assert packed.observation_space(params)["tape"].shape == (2,)
     obs = run(plain, params, 20, 8)[1]
     words = run(packed, params, 20, 8)[1]
-    np.testing.assert_array_equal(dynamics.unpack(words["tape"], 40), obs[..., :40])
+    np.testing.assert_array_equal(space.unpack(words["tape"], 40), obs[..., :40])
     np.testing.assert_array_equal(words["time"], obs[..., 40])
-    np.testing.assert_array_equal(dynamics.unpack(words["goal"], 40), obs[..., 41:])
+    np.testing.assert_array_equal(space.unpack(words["goal"], 40), obs[..., 41:])
 
 
 def test_random_goals_are_drawn_anew_for_every_episode():

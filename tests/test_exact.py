@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapebench import dynamics, exact, rollout, rules
 from tapebench import policy as policies
-from tapebench.task import make_task
+from tapebench import rollout
+from tapebench.physics import exact
+from tapebench.physics.families import elementary
+from tapebench.tasks.task import make_task
 
 
 def slow_steps(rule, length, horizon, goal):
@@ -19,7 +21,7 @@ def slow_steps(rule, length, horizon, goal):
             tape
             for tape in range(2**length)
             if tape not in steps
-            and any(dynamics.step(tape, c, rule, length) in steps for c in range(length))
+            and any(elementary.step(tape, c, rule, length) in steps for c in range(length))
         }
         steps |= dict.fromkeys(found, number)
     return steps
@@ -73,7 +75,7 @@ def test_chances_of_policies_that_learn_nothing_by_an_independent_recursion(rule
         if tape == 0 or left == 0:
             return float(tape == 0)
         cells = [c for c in range(length) if policy == "random" or (tape >> c) & 1]
-        after = [chance(dynamics.step(tape, c, rule, length), left - 1, policy) for c in cells]
+        after = [chance(elementary.step(tape, c, rule, length), left - 1, policy) for c in cells]
         return sum(after) / len(after)
 
     for policy in ("random", "flip-ones"):
@@ -100,7 +102,8 @@ def test_under_the_identity_the_optimal_steps_are_the_ones():
 def test_mirror_images_have_equal_counts():
     for rule in (2, 30, 110, 25):
         assert (
-            exact.reach(rule, 11, 11).histogram == exact.reach(rules.mirror(rule), 11, 11).histogram
+            exact.reach(rule, 11, 11).histogram
+            == exact.reach(elementary.mirror(rule), 11, 11).histogram
         )
 
 
@@ -120,7 +123,7 @@ def test_best_cells_lead_to_the_goal_in_the_optimal_number_of_steps():
                 continue
             while now != 0:
                 cell = exact.best_cell(now, rule, 9, steps)
-                now, taken = dynamics.step(now, cell, rule, 9), taken + 1
+                now, taken = elementary.step(now, cell, rule, 9), taken + 1
             assert taken == steps[tape]
 
 

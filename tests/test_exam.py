@@ -3,9 +3,11 @@ import json
 import numpy as np
 import pytest
 
-from tapebench import exact, protocol, rollout, splits
+from tapebench import protocol, rollout
 from tapebench.exam import IMPOSSIBLE, UNKNOWN, from_identity, make_exam
+from tapebench.physics import exact
 from tapebench.references import search
+from tapebench.tasks import splits
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,12 @@ import numpy as np
 import pytest
 
 from ray_cluster import SPECS, children, lose
-from tapebench import executors, store, sweep
+from tapebench import executors, sweep
+from tapebench.base import files
 from tapebench.executors.ray import Ray
 from tapebench.executors.slurm import Slurm
 from tapebench.executors.vmap import Vmap, gather
+from tapebench.runs import store
 from test_training import same_results
 
 pytestmark = pytest.mark.slow  # nearly all of them start processes
@@ -126,7 +128,7 @@ def test_seeds_in_one_program_do_not_depend_on_which_are_beside_them(tmp_path):
     assert [state for _, state, _ in changes] == ["running", "running", "done", "done"]
     assert Vmap(2).run([third, first], tmp_path / "b", ignore, ignore) == []
     same_rows([first], tmp_path / "a", tmp_path / "b")
-    assert store.read_json(tmp_path / "a" / str(first.id) / "provenance.json")["together"] == 2
+    assert files.read_json(tmp_path / "a" / str(first.id) / "provenance.json")["together"] == 2
     # What is learned is what a worker learns, up to the order in which a device adds up.
     assert sweep.run_all([first], tmp_path / "local") == []
     ours, alone = (
@@ -160,7 +162,7 @@ def test_interrupted_seeds_in_one_program_go_on_and_catch_up_with_each_other(tmp
     assert Vmap(2).run(specs, tmp_path / "apart", ignore, ignore) == []
     for spec in specs:
         curves = [
-            store.read_table(tmp_path / name / str(spec.id) / "curve.parquet")
+            files.read_table(tmp_path / name / str(spec.id) / "curve.parquet")
             for name in ("apart", "calm")
         ]
         np.testing.assert_array_equal(*(curve["step"] for curve in curves))

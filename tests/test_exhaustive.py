@@ -3,7 +3,9 @@ import math
 import numpy as np
 import pytest
 
-from tapebench import dynamics, exact, exhaustive, rules, seeding
+from tapebench.base import seeding
+from tapebench.physics import exact, exhaustive, space, starts
+from tapebench.physics.families import elementary
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +43,9 @@ def test_a_short_horizon_cuts_the_search(search):
 
 
 def test_records_of_a_rule_and_its_mirror_image_hold_ways_that_work(search):
-    tapes = [dynamics.to_int(tape) for tape in seeding.exam_tapes(18, 20)]
+    tapes = [space.to_int(tape) for tape in starts.exam_tapes(18, 20)]
     records = exhaustive.solve_for_exam(search, 25, 18)
-    assert [record["rule"] for record in records] == sorted({25, rules.mirror(25)})
+    assert [record["rule"] for record in records] == sorted({25, elementary.mirror(25)})
     for record in records:
         optimal = exact.steps_to_goal(record["rule"], 18, 18)
         for tape, steps, way in zip(
@@ -54,7 +56,7 @@ def test_records_of_a_rule_and_its_mirror_image_hold_ways_that_work(search):
                 continue
             assert steps == len(way) == optimal[tape]
             for cell in way:
-                tape = dynamics.step(tape, cell, record["rule"], 18)
+                tape = elementary.step(tape, cell, record["rule"], 18)
             assert tape == 0
 
 
@@ -66,7 +68,7 @@ def test_lengths_it_cannot_take_are_refused():
 
 
 def test_every_shipped_witness_reaches_the_goal_in_the_steps_it_says():
-    tapes = [dynamics.to_int(tape) for tape in seeding.exam_tapes(32, 20)]
+    tapes = [space.to_int(tape) for tape in starts.exam_tapes(32, 20)]
     answers = exact.exam_answers()
     assert sorted(answers) == list(range(256))
     for rule, answer in answers.items():
@@ -81,14 +83,14 @@ def test_every_shipped_witness_reaches_the_goal_in_the_steps_it_says():
             assert len(way) == steps < len(answer["histogram"])
             for cell in way:
                 assert tape != 0
-                tape = dynamics.step(tape, cell, rule, 32)
+                tape = elementary.step(tape, cell, rule, 32)
             assert tape == 0
 
 
 def test_shipped_counts_of_mirror_images_agree():
     answers = exact.exam_answers()
     for rule, answer in answers.items():
-        assert answer["histogram"] == answers[rules.mirror(rule)]["histogram"]
+        assert answer["histogram"] == answers[elementary.mirror(rule)]["histogram"]
 
 
 def test_rule_30_is_solvable_from_every_tape_of_32_cells_in_nine_steps():

@@ -6,12 +6,12 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from tapebench import dynamics
-from tapebench.draw import Panel as Episode
+from tapebench.physics.families import elementary
+from tapebench.physics.features import TYPES
 from tapebench.report import drawing, figures, illustrations
 from tapebench.report.figures import Panel, Picture, RulePoint, Series
-from tapebench.rules import TYPES
 from tapebench.stats import Interval, performance_profile
+from tapebench.tasks.render import Panel as Episode
 
 BAND = (Interval(0.1, 0.0, 0.2), Interval(0.3, 0.2, 0.4))
 
@@ -166,8 +166,8 @@ def test_the_example_shows_what_rule_30_does():
         tapes.append(sum(ones.contains_point((cell + 0.5, 0.5)) << cell for cell in range(8)))
     start, flipped, after, again, last = tapes
     assert (start ^ flipped).bit_count() == (after ^ again).bit_count() == 1
-    assert after == dynamics.evolve(flipped, 30, 8)
-    assert last == dynamics.evolve(again, 30, 8)
+    assert after == elementary.evolve(flipped, 30, 8)
+    assert last == elementary.evolve(again, 30, 8)
     assert after > 0
     assert last > 0
 

@@ -6,7 +6,7 @@ import pytest
 from tapebench import guest, protocol, rollout, seating
 from tapebench.exam import make_exam
 from tapebench.guest import AgentError
-from tapebench.task import make_task
+from tapebench.tasks.task import make_task
 
 EXAM = make_exam(length=8, horizon=8, episodes=2)
 

@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import tapebench
-from tapebench import dynamics, seeding, splits
 from tapebench import env as envs
+from tapebench.base import seeding
+from tapebench.physics import space
+from tapebench.tasks import splits
 
 make = partial(gymnasium.make, "Tape-v0")
 make_vec = partial(gymnasium.make_vec, "Tape-v0", vectorization_mode="vector_entry_point")
@@ -88,8 +90,8 @@ def test_the_three_faces_play_identical_episodes(game):
     vec_obs, _ = vector.reset(options={"rule": rules, "tape": tapes, "goal": goals})
     env, params = envs.make(**options)
     state = envs.EnvState(
-        tape=jnp.asarray(dynamics.pack(tapes)),
-        goal=jnp.asarray(dynamics.pack(goals)),
+        tape=jnp.asarray(space.pack(tapes)),
+        goal=jnp.asarray(space.pack(goals)),
         rule=jnp.asarray(rules, jnp.uint32),
         t=jnp.zeros(num, jnp.int32),
         stream=seeding.Stream(jnp.zeros(num, jnp.uint32), jnp.zeros(num, jnp.uint32)),
@@ -176,7 +178,7 @@ def test_starts_are_fair_over_all_tapes_but_the_goal(vector, density):
     else:
         env = make(**options)
         seen = np.array([env.reset(seed=0 if i == 0 else None)[0] for i in range(20_000)])
-    counts = np.bincount(dynamics.pack(seen[:, :4])[:, 0], minlength=16)
+    counts = np.bincount(space.pack(seen[:, :4])[:, 0], minlength=16)
     ones = np.array([tape.bit_count() for tape in range(16)])
     weight = density**ones * (1 - density) ** (4 - ones)
     others = np.arange(16) != 0b0010
@@ -377,7 +379,7 @@ def test_noise_of_a_given_stream_is_the_same_in_numpy_and_jax():
     vector.reset(options={"tape": tapes, "stream": stream})
     env, params = envs.make(length=40, noise=0.3, rules=30)
     state = envs.EnvState(
-        tape=jnp.asarray(dynamics.pack(tapes)),
+        tape=jnp.asarray(space.pack(tapes)),
         goal=jnp.zeros((num, 2), jnp.uint32),
         rule=jnp.full(num, 30, jnp.uint32),
         t=jnp.zeros(num, jnp.int32),

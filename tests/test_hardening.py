@@ -10,9 +10,13 @@ import numpy as np
 import pytest
 
 from stored_runs import store_run
-from tapebench import bench, bundle, protocol, seeding, splits, store, training
+from tapebench import bench, bundle, protocol, training
 from tapebench.agents import api
+from tapebench.base import files, seeding
 from tapebench.report import results
+from tapebench.runs import store
+from tapebench.runs.results import load_results
+from tapebench.tasks import splits
 from test_cli import tape
 
 RUN = store.RunId("main", "first-one", "fps30", 0)
@@ -67,7 +71,7 @@ def test_a_run_that_is_a_link_is_not_written_and_an_agent_on_another_disk_is(tmp
     (tmp_path / "disk").mkdir()
     run.parent.symlink_to(tmp_path / "disk")
     store_run(tmp_path / "runs", "first-one", 0)
-    assert len(store.load(tmp_path / "runs").paths) == 1
+    assert len(load_results(tmp_path / "runs").paths) == 1
 
 
 def test_beginning_anew_deletes_only_what_is_named_as_ours(tmp_path):
@@ -107,8 +111,8 @@ def test_files_of_the_current_directory_are_not_imported_by_workers(tmp_path):
 
 
 def diverge(path):
-    summary = store.read_json(path / "summary.json")
-    store.write_json(path / "summary.json", summary | {"diverged": True})
+    summary = files.read_json(path / "summary.json")
+    files.write_json(path / "summary.json", summary | {"diverged": True})
     store.mark(path)
 
 
@@ -116,7 +120,7 @@ def test_a_diverged_run_is_kept_named_and_left_out_of_means(tmp_path, capsys):
     for seed in range(3):
         path = store_run(tmp_path, "any-one", seed)
     diverge(path)
-    stored = store.load(tmp_path)
+    stored = load_results(tmp_path)
     assert len(stored.paths) == 2
     assert [found.path.name for found in stored.diverged] == ["s02"]
     assert store.is_finished(path), "it is not made again"
@@ -135,7 +139,7 @@ def test_training_that_diverges_is_found_and_its_score_says_so(tmp_path, capsys)
     options = ("--set", "learning_rate=1e30", "--experiment", "nan", "--results", str(tmp_path))
     code, out, _ = tape(capsys, "train", "dqn", *SMOKE, *options)
     assert "nan/dqn/fps30/s00 diverged: its weights are not finite, and it does not count" in out
-    (found,) = store.load(tmp_path).diverged
+    (found,) = load_results(tmp_path).diverged
     assert "diverged" in str(found)
     size = ("--length", "8", "--horizon", "8", "--episodes", "1", "--rules", "0,30,90")
     code, out, _ = tape(capsys, "evaluate", str(found.path), *size)
@@ -247,7 +251,7 @@ def test_a_checkpoint_is_of_the_run_that_it_lies_in(tmp_path, untrained, change,
         run.save_checkpoint(200, arrays, about)
     if "step" in change:
         (manifest,) = run.path.glob("checkpoints/*.json")
-        store.write_json(manifest, store.read_json(manifest) | {"step": change["step"]})
+        files.write_json(manifest, files.read_json(manifest) | {"step": change["step"]})
     if complaint is None:
         assert training.load_run(run.path, SMALL_RUN.task).step == 200
     else:

@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from stored_runs import EXAM, store_bundle, store_run
-from tapebench import agents, bench, protocol, store
+from tapebench import agents, bench, protocol
+from tapebench.base import files
 from tapebench.cli.train import Train, parse_options
 from tapebench.exam import make_exam
 from tapebench.executors import Local
 from tapebench.report import results
+from tapebench.runs import store
 from test_bench import TINY, ignore
 from test_cli import tape
 
@@ -168,7 +170,7 @@ def test_replaying_one_track_leaves_the_others_and_their_bundles_alone(runs, cap
         other = replace(TINY.spec("dqn", seed, experiment="other"), track="lite-2")
         path = runs / str(other.id)
         shutil.copytree(runs / f"tiny/dqn/fps30/s0{seed}", path)
-        store.write_json(path / "spec.json", store.asked(other.id, other.as_dict()))
+        files.write_json(path / "spec.json", store.asked(other.id, other.as_dict()))
         store.mark(path)
     works(capsys, "report", "runs", "--tracks", "lite", "--replay")
     assert [path.name for path in (runs / "episodes").iterdir()] == ["other-dqn-fps30.tape"]

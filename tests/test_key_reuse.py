@@ -4,8 +4,9 @@ import jax
 import pytest
 
 from learners import small_agent
-from tapebench import agents, seeding, training
+from tapebench import agents, training
 from tapebench import env as envs
+from tapebench.base import seeding
 
 
 @pytest.fixture(autouse=True)

@@ -4,9 +4,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tapebench import dynamics, policy
+from tapebench import policy
 from tapebench.exam import make_exam
 from tapebench.experiments import knowledge
+from tapebench.physics import space
+from tapebench.physics.families import elementary
 from tapebench.policy import Policy
 
 
@@ -40,7 +42,7 @@ def test_the_tables_are_those_of_the_physics():
     for rule in (30, 110, 204):
         for case in range(8):
             tape = np.array([case >> 2 & 1, case >> 1 & 1, case & 1] + [0] * 29, np.uint8)
-            after = dynamics.unpack(dynamics.evolve(dynamics.pack(tape[None]), rule, 32), 32)
+            after = space.unpack(elementary.evolve(space.pack(tape[None]), rule, 32), 32)
             assert after[0, 1] == knowledge.TABLES[rule, case]
 
 

@@ -17,8 +17,11 @@ from dataclasses import asdict, replace
 import pytest
 
 from stored_runs import EXAM, sit, store_bundle
-from tapebench import bundle, dynamics, exact, play, store
+from tapebench import bundle, play
+from tapebench.base import files
 from tapebench.exam import make_exam
+from tapebench.physics import exact, space
+from tapebench.physics.families import elementary
 from tapebench.play import server as servers
 from tapebench.play.worker import Worker
 from test_cli import tape
@@ -41,9 +44,9 @@ def solve_204(game):
 def test_a_game_is_an_episode_of_the_exam():
     game = play.start("fps30", 8, rule=30, episode=2)
     exam = make_exam(rules=[30], length=8, horizon=8, episodes=3)
-    assert game.tapes == [dynamics.to_int(exam.tapes()[2])]
+    assert game.tapes == [space.to_int(exam.tapes()[2])]
     after = play.flip(play.flip(game, 3), 7)
-    assert after.tapes[1] == dynamics.step(game.tapes[0], 3, 30, 8)
+    assert after.tapes[1] == elementary.step(game.tapes[0], 3, 30, 8)
     assert after.cells == (3, 7)
     assert not game.cells
 
@@ -314,7 +317,7 @@ def test_a_save_that_fails_leaves_nothing(tmp_path, monkeypatch):
     def fail(path, data):
         raise ValueError("cannot write: No space left on device")
 
-    monkeypatch.setattr(store, "write_bytes", fail)
+    monkeypatch.setattr(files, "write_bytes", fail)
     with pytest.raises(ValueError, match="No space"):
         play.save([game], tmp_path)
     assert not list(tmp_path.iterdir())
@@ -353,7 +356,7 @@ def test_many_saves_at_once_are_as_many_files(tmp_path):
 
 def test_writers_of_one_file_do_not_meet(tmp_path):
     path = tmp_path / "file"
-    _, raised = in_threads(40, lambda number: store.write_text(path, f"{number}\n" * 1000))
+    _, raised = in_threads(40, lambda number: files.write_text(path, f"{number}\n" * 1000))
     assert raised == []
     assert len(set(path.read_text().split())) == 1
     assert list(tmp_path.iterdir()) == [path]

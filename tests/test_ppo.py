@@ -7,11 +7,12 @@ import pytest
 
 import probes
 from learners import PROBE, SMALL, observations, played, played_tapes, small_agent, trained, turn
-from tapebench import agents, seeding
+from tapebench import agents
 from tapebench import env as envs
 from tapebench.agents import api, nn, ppo, rppo
+from tapebench.base import seeding
 from tapebench.rollout import rollout
-from tapebench.task import make_task
+from tapebench.tasks.task import make_task
 
 GAMMA = PROBE["ppo"]["discount"]
 

@@ -7,8 +7,8 @@ import pytest
 
 from learners import fingerprint, small_agent
 from tapebench import env as envs
-from tapebench import seeding
 from tapebench.agents import api, ppo_dr
+from tapebench.base import seeding
 from tapebench.rollout import rollout
 
 

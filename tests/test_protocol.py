@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 
 import tapebench
-from tapebench import exact, policy, protocol, rules, score, splits, stats
+from tapebench import policy, protocol, score, stats
 from tapebench.exam import make_exam
+from tapebench.physics import exact, features
+from tapebench.tasks import splits
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +55,7 @@ def test_rows_are_the_episodes_one_by_one(outcome):
     assert {len(column) for column in table.values()} == {256 * 20}
     row = 30 * 20 + 7
     assert (table["rule"][row], table["episode"][row], table["trial"][row]) == (30, 7, 0)
-    assert table["type"][row] == rules.table()[30].type
+    assert table["type"][row] == features.table()[30].type
     assert table["success"][row] == run.success[30, 7]
     assert table["return"][row] == pytest.approx(run.returns[30, 7], rel=1e-6)
     assert table["optimal_steps"][row] == outcome.optimal_steps[30, 7]
@@ -162,7 +164,7 @@ def test_the_rules_of_lite_keep_the_mix_of_types_and_ceilings():
     lite, full = (protocol.get_track(name).exam() for name in ("lite", "full"))
     ceilings = splits.difficulties()["ceiling L16"]
     assert lite.test == full.test
-    for kind in rules.TYPES:
+    for kind in features.TYPES:
         shares = [np.mean(exam.types[exam.rows("id")] == kind) for exam in (lite, full)]
         assert shares[0] == pytest.approx(shares[1], abs=0.02)
     means = [ceilings[list(exam.train)].mean() for exam in (lite, full)]

@@ -6,7 +6,8 @@ from importlib import resources
 
 import pytest
 
-from tapebench import protocol, rules, score
+from tapebench import protocol, score
+from tapebench.physics import features
 
 PUBLISHED = json.loads(resources.files("tapebench").joinpath("data/paper.json").read_text())
 TABLES = PUBLISHED["tables"]
@@ -27,7 +28,7 @@ def is_value(value):
     if value is None or isinstance(value, (int, float)):
         return not isinstance(value, bool)
     if isinstance(value, str):
-        return value in rules.TYPES or bool(re.fullmatch(r"<0\.\d+", value))
+        return value in features.TYPES or bool(re.fullmatch(r"<0\.\d+", value))
     mean, low, high = value
     return low <= mean <= high
 

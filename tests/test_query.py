@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from stored_runs import store_run, store_runs
-from tapebench import store
+from tapebench.base import files
 from tapebench.report import results
+from tapebench.runs.results import load_results
 from test_cli import tape
 
 
@@ -58,7 +59,7 @@ def test_only_select_statements_are_executed_and_nothing_is_written(
     monkeypatch.chdir(tmp_path)
     before = contents(runs)
     with pytest.raises(ValueError, match=r"read-only|select|Error"):
-        store.load(runs).query(sql.format(root=runs, elsewhere=tmp_path))
+        load_results(runs).query(sql.format(root=runs, elsewhere=tmp_path))
     assert contents(runs) == before
     assert list(tmp_path.rglob("*")) == []
 
@@ -78,12 +79,12 @@ def test_only_select_statements_are_executed_and_nothing_is_written(
 )
 def test_no_file_can_be_read_once_the_tables_are_there(runs, sql):
     with pytest.raises(ValueError, match=r"(?i)permission|disabled|there is no table"):
-        store.load(runs).query(sql.format(root=runs))
+        load_results(runs).query(sql.format(root=runs))
 
 
 def test_the_connection_itself_has_neither_files_nor_a_place_for_them(runs):
     settings = dict(
-        store.load(runs).query(
+        load_results(runs).query(
             "select name, value from duckdb_settings() where name in ('enable_external_access', "
             "'temp_directory', 'allowed_directories', 'allowed_paths', 'lock_configuration')"
         )[1]
@@ -96,7 +97,7 @@ def test_the_connection_itself_has_neither_files_nor_a_place_for_them(runs):
 
 
 def test_every_table_can_be_asked_alone_and_with_others(runs):
-    stored = store.load(runs)
+    stored = load_results(runs)
     for sql, count in {
         "select count(*) from runs": 3,
         "select count(distinct agent) from eval": 3,
@@ -117,10 +118,10 @@ def test_a_directory_that_looks_like_a_partition_is_a_name_like_any_other(tmp_pa
     asked = "select agent, seed, step, avg(success::int) from {} group by all order by all"
     for table in ("eval", "curve"):
         sql = asked.format(table).replace("::int", "::double")
-        assert store.load(odd).query(sql) == store.load(plain).query(sql)
+        assert load_results(odd).query(sql) == load_results(plain).query(sql)
     for file in plain.rglob("*.parquet"):
-        ours = store.read_table(odd / file.relative_to(plain))
-        for column, values in store.read_table(file).items():
+        ours = files.read_table(odd / file.relative_to(plain))
+        for column, values in files.read_table(file).items():
             np.testing.assert_array_equal(ours[column], values)
     contests = [results.read(root).contests[0] for root in (plain, odd)]
     np.testing.assert_array_equal(*(contest.entries[0].scores["success"] for contest in contests))
@@ -134,7 +135,7 @@ def test_a_directory_that_looks_like_a_partition_is_a_name_like_any_other(tmp_pa
     ],
 )
 def test_any_query_can_be_interrupted(runs, sql):
-    stored = store.load(runs)
+    stored = load_results(runs)
     timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     began = time.monotonic()

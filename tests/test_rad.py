@@ -6,13 +6,15 @@ import pytest
 
 import probes
 from learners import conv_network, observations, trained, transitions
-from tapebench import agents, dynamics
+from tapebench import agents
 from tapebench.agents import dqn, rad
+from tapebench.physics import space
+from tapebench.physics.families import elementary
 
 
 def is_real(batch, rule, length=16):
-    before, after = (dynamics.pack(np.asarray(x)[:, :length]) for x in (batch.obs, batch.next_obs))
-    return (after == dynamics.step(before, np.asarray(batch.action), rule, length))[:, 0]
+    before, after = (space.pack(np.asarray(x)[:, :length]) for x in (batch.obs, batch.next_obs))
+    return (after == elementary.step(before, np.asarray(batch.action), rule, length))[:, 0]
 
 
 def test_a_shift_with_its_action_is_a_transition_that_might_have_happened():

@@ -3,12 +3,16 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from draws import streams
-from tapebench import dynamics, exact, rollout, rules, seeding, splits, stats
+from tapebench import rollout, stats
+from tapebench.base import seeding
 from tapebench.gym import TapeVectorEnv
+from tapebench.physics import exact, features, space, starts
+from tapebench.physics.families import elementary
 from tapebench.references import ball as balls
 from tapebench.references import oracle, planner, search
 from tapebench.references.mpc import OBJECTIVES, mpc
-from tapebench.task import make_task
+from tapebench.tasks import splits
+from tapebench.tasks.task import make_task
 
 
 def test_predecessors_are_all_tapes_that_update_to_the_given_ones():
@@ -49,12 +53,12 @@ def test_a_thinned_ball_knows_real_ways_and_claims_no_completeness():
         way = found.way_home(tape)
         assert len(way) == found.steps[index]
         for cell in way:
-            tape = dynamics.step(tape, cell, 22, 24)
+            tape = elementary.step(tape, cell, 22, 24)
         assert tape == 0
 
 
 def test_complete_balls_at_32_cells_prove_what_is_out_of_reach():
-    tapes = seeding.exam_tapes(32, 20)[:, 0]
+    tapes = starts.exam_tapes(32, 20)[:, 0]
     every_flip = np.uint32(1) << np.arange(32, dtype=np.uint32)
     for rule in (45, 60, 62, 90, 165):
         found = balls.ball(rule, 32)
@@ -88,7 +92,7 @@ def test_search_finds_nearly_every_exam_way_that_exists():
 
 def test_search_does_not_take_a_stranger_for_a_tape_of_the_ball():
     """Horizons above 254 once made the mark of an unknown tape look like a way."""
-    tapes = seeding.exam_tapes(10, 20)[:, 0]
+    tapes = starts.exam_tapes(10, 20)[:, 0]
     for rule in (45, 234):
         steps = exact.steps_to_goal(rule, 10, 254)[tapes]
         assert (steps == exact.UNREACHED).any()
@@ -137,7 +141,7 @@ def trials_at_12_cells():
     tapes = np.random.default_rng(1).integers(1, 2**12, (4, len(rule))).astype(np.uint32)
     steps = np.array([exact.steps_to_goal(r, 12, 12)[tapes[:, i]] for i, r in enumerate(rule)]).T
     fewest = np.where(steps == exact.UNREACHED, -1, steps.astype(int))
-    return task, rule, dynamics.unpack(tapes[..., None], 12), fewest
+    return task, rule, space.unpack(tapes[..., None], 12), fewest
 
 
 @pytest.mark.parametrize("make", [search.beam, search.optimal])
@@ -199,7 +203,7 @@ def test_belief_planner_reaches_95_percent_of_the_ceiling_on_both_sides():
 def test_optimal_is_exactly_at_the_ceiling_and_takes_the_fewest_steps():
     task = make_task(length=12, horizon=12, rules="all")
     episodes = rollout.rollout(search.optimal(task), task)
-    tapes = seeding.exam_tapes(12, 20)[:, 0]
+    tapes = starts.exam_tapes(12, 20)[:, 0]
     for rule in range(256):
         steps = exact.steps_to_goal(rule, 12, 12)[tapes]
         can = steps != exact.UNREACHED
@@ -227,7 +231,7 @@ def test_optimal_serves_other_goals():
     episodes = rollout.rollout(search.optimal(task), task)
     for row, rule in enumerate((30, 110, 204)):
         steps = exact.steps_to_goal(rule, 9, 9, task.goal)
-        tapes = seeding.exam_tapes(9, 20, goals=np.full((20, 1), task.goal, np.uint32))[:, 0]
+        tapes = starts.exam_tapes(9, 20, goals=np.full((20, 1), task.goal, np.uint32))[:, 0]
         np.testing.assert_array_equal(episodes.success[row], steps[tapes] != exact.UNREACHED)
 
 
@@ -260,7 +264,7 @@ def test_mpc_reaches_what_its_objective_lets_it():
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_mpc_finds_the_goal_when_it_is_in_sight(objective):
     task = make_task(length=8, horizon=8, rules="all")
-    tapes = seeding.exam_tapes(8, 20)[:, 0]
+    tapes = starts.exam_tapes(8, 20)[:, 0]
     episodes = rollout.rollout(mpc(task, objective, plan=2, candidates=2048), task)
     for rule in range(256):
         close = exact.steps_to_goal(rule, 8, 8)[tapes] <= 2
@@ -299,7 +303,7 @@ def test_by_type_counts_every_episode_once():
     task = make_task(length=8, horizon=8, rules="test")
     runs = oracle.run_seeds(mpc(task, candidates=8), task, episodes=1, seeds=1)
     found = oracle.by_type(runs)
-    counts = rules.count_types(splits.load("fps30").test)
+    counts = features.count_types(splits.load("fps30").test)
     assert {kind: found[kind]["episodes"] for kind in counts} == counts
     assert found["all"]["episodes"] == 30
 

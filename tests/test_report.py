@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 
 from stored_runs import AGENTS, EXAM, RULES, expected, sit, store_bundle, store_run, store_runs
-from tapebench import report, rules, stats, store
+from tapebench import report, stats
+from tapebench.base import files
 from tapebench.exam import make_exam
+from tapebench.physics.families import elementary
 from tapebench.report import findings, page, results
+from tapebench.runs import store
 from tapebench.stats import Interval
 from test_cli import tape
 
@@ -154,16 +157,16 @@ def test_two_runs_of_one_name_are_refused(tmp_path):
 def test_seeds_made_with_other_settings_are_pointed_out(tmp_path):
     store_run(tmp_path, "first-one", 0)
     path = store_run(tmp_path, "first-one", 1)
-    spec = store.read_json(path / "spec.json")
-    store.write_json(path / "spec.json", spec | {"trained_on": spec["trained_on"][:-1]})
+    spec = files.read_json(path / "spec.json")
+    files.write_json(path / "spec.json", spec | {"trained_on": spec["trained_on"][:-1]})
     store.mark(path)
     assert any("not made with one setting" in said for said in results.read(tmp_path).missing)
 
 
 @pytest.mark.parametrize("rule", range(0, 256, 7))
 def test_the_nearest_relative_is_the_nearest(rule):
-    twins = [rule, rules.mirror(rule), rules.complement(rule)]
-    twins.append(rules.mirror(twins[-1]))
+    twins = [rule, elementary.mirror(rule), elementary.complement(rule)]
+    twins.append(elementary.mirror(twins[-1]))
     for number, twin in enumerate(twins):
         nearer = set(twins[:number])
         if twin not in nearer:
@@ -332,18 +335,19 @@ def test_the_script_is_given_the_episodes_as_they_were(contest, parsed):
 
 
 def test_shipped_ways_at_32_cells_lead_to_the_goal():
-    from tapebench import dynamics
+    from tapebench.physics import space
+    from tapebench.physics.families import elementary
 
     exam = make_exam(split="fps30", episodes=3, rules=[30, 110, 60])
     bare = results.Contest("x", "x", exam, (), exam.optimal_steps(), {})
     cells = np.frombuffer(base64.b64decode(page._shortest(bare, 3)["a shortest way"]), np.uint8)
     for row, rule in enumerate(exam.rules):
         for column, way in enumerate(cells.reshape(3, 3, 32)[row]):
-            tape = dynamics.to_int(exam.tapes()[column])
+            tape = space.to_int(exam.tapes()[column])
             taken = [int(cell) for cell in way if cell != page.NO_CELL]
             assert len(taken) == max(bare.optimal_steps[row, column], 0)
             for cell in taken:
-                tape = dynamics.step(tape, cell, int(rule), 32)
+                tape = elementary.step(tape, cell, int(rule), 32)
             assert (tape == 0) == bool(taken)
 
 

@@ -5,9 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tapebench import agents, dynamics, exact, policy, rollout, seating, seeding
+from tapebench import agents, policy, rollout, seating
 from tapebench import env as envs
-from tapebench.task import make_task
+from tapebench.base import seeding
+from tapebench.physics import exact, space, starts
+from tapebench.tasks.task import make_task
 
 
 def replay(episodes):
@@ -47,7 +49,7 @@ def test_episodes_equal_the_gymnasium_environment_step_by_step():
 
     task = make_task(length=10, horizon=8, rules=[4, 30, 204], reward="potential")
     episodes = rollout.rollout(policy.flip_ones(task), task, episodes=6)
-    tapes = dynamics.unpack(seeding.exam_tapes(10, 6), 10)
+    tapes = space.unpack(starts.exam_tapes(10, 6), 10)
     env = gymnasium.make("Tape-v0", task=task).unwrapped
     for r, rule in enumerate(episodes.rules):
         for e in range(6):
@@ -95,7 +97,7 @@ def test_trivial_policies_reach_their_known_success_on_all_rules():
 
 def test_nobody_does_better_than_the_exact_ceiling_or_faster_than_optimal():
     task = make_task(length=12, horizon=12, rules="all")
-    tapes = seeding.exam_tapes(12, 20)[:, 0]
+    tapes = starts.exam_tapes(12, 20)[:, 0]
     episodes = rollout.rollout(policy.greedy(task), task)
     for r in range(0, 256, 5):
         optimal = exact.steps_to_goal(r, 12, 12)[tapes]
@@ -225,9 +227,7 @@ def test_trials_keep_the_memory_and_go_on_where_an_episode_ends():
         trial = column // 5 + 1
         ones = np.flatnonzero(tapes[0])
         assert actions[0] == ones[min(trial, len(ones)) - 1]
-        np.testing.assert_array_equal(
-            tapes[0], dynamics.unpack(seeding.exam_tapes(9, 15), 9)[column]
-        )
+        np.testing.assert_array_equal(tapes[0], space.unpack(starts.exam_tapes(9, 15), 9)[column])
 
 
 def test_what_is_watched_belongs_to_steps_that_were_taken():

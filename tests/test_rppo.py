@@ -6,9 +6,10 @@ import pytest
 
 import probes
 from learners import SMALL, observations, played_tapes, small_agent, trained, turn
-from tapebench import dynamics
 from tapebench import env as envs
 from tapebench.agents import nn, rppo
+from tapebench.physics import space
+from tapebench.physics.families import elementary
 
 
 def test_the_gated_unit_is_that_of_equinox():
@@ -94,13 +95,13 @@ def cases(before, after):
 
 
 def shares_of(before, after, length):
-    return nn.case_shares(*(jnp.asarray(dynamics.pack(x)) for x in (before, after)), length)
+    return nn.case_shares(*(jnp.asarray(space.pack(x)) for x in (before, after)), length)
 
 
 def test_no_transition_has_a_case_that_its_rule_forbids():
     rng = np.random.default_rng(0)
     tape, rule = rng.integers(2, size=(40, 16)), rng.integers(256, size=40)
-    after = dynamics.unpack(dynamics.evolve(dynamics.pack(tape), rule, 16), 16)
+    after = space.unpack(elementary.evolve(space.pack(tape), rule, 16), 16)
     found = np.asarray(shares_of(tape, after, 16)).reshape(40, 8, 2)
     seen = found.sum(axis=-1) > 0
     assert seen.mean() > 0.5

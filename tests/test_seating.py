@@ -8,23 +8,14 @@ import pytest
 
 import agents_that_peek
 from stored_runs import store_run
-from tapebench import (
-    bundle,
-    policy,
-    protocol,
-    references,
-    rollout,
-    seating,
-    seeding,
-    shipped,
-    store,
-    training,
-)
+from tapebench import bundle, policy, protocol, references, rollout, seating, shipped, training
+from tapebench.base import files, seeding
 from tapebench.exam import make_exam
 from tapebench.guest import AgentError
 from tapebench.report import findings, results
+from tapebench.runs import store
 from tapebench.seating import Conditions, Seating
-from tapebench.task import make_task
+from tapebench.tasks.task import make_task
 from test_cli import tape
 
 EXAM = make_exam(length=8, horizon=8, episodes=20)
@@ -322,9 +313,9 @@ def test_answers_that_are_no_arrays_keep_what_was_finished_too(apart):
 def without_seating(run):
     """Make a stored run one of seating 1, which did not name it."""
     for name in ("curve", "eval"):
-        table = store.read_table(run / f"{name}.parquet")
+        table = files.read_table(run / f"{name}.parquet")
         del table["seating"]
-        store.write_table(run / f"{name}.parquet", table)
+        files.write_table(run / f"{name}.parquet", table)
     store.mark(run)
 
 
@@ -376,11 +367,11 @@ def test_an_unfinished_run_of_the_first_seating_goes_on(tmp_path):
     without_seating(path)
     run = store.Run(path, {})
     run.extend("curve", {name: column[-1:] for name, column in run_table(path).items()})
-    assert sorted(set(store.read_table(path / "curve.parquet")["seating"])) == [1, 2]
+    assert sorted(set(files.read_table(path / "curve.parquet")["seating"])) == [1, 2]
 
 
 def run_table(path):
-    table = store.read_table(path / "curve.parquet")
+    table = files.read_table(path / "curve.parquet")
     return table | {"seating": np.full(len(table["step"]), 2, np.int8)}
 
 
@@ -388,9 +379,9 @@ def test_baselines_of_another_seating_are_measured_again(tmp_path):
     exam = make_exam(length=8, horizon=5, episodes=2, rules=[0, 30])
     found = results.lines(exam, tmp_path)
     (file,) = (tmp_path / "lines").glob("*.json")
-    document = store.read_json(file)
+    document = files.read_json(file)
     assert document["seating"] == seating.VERSION
-    store.write_json(file, document | {"seating": 1, "lines": {}})
+    files.write_json(file, document | {"seating": 1, "lines": {}})
     assert results.known_lines(exam, tmp_path) is None
     again = results.lines(exam, tmp_path)
     np.testing.assert_array_equal(again["mpc"]["success"], found["mpc"]["success"])

@@ -3,7 +3,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tapebench import dynamics, seeding
+from tapebench.base import seeding
+from tapebench.physics import space, starts
 
 
 def streams(num, seed=0):
@@ -22,7 +23,7 @@ def test_the_hash_never_changes():
 
 
 def test_the_standard_exam_never_changes():
-    first = [f"{tape:08x}" for tape in seeding.exam_tapes(32, 4)[:, 0]]
+    first = [f"{tape:08x}" for tape in starts.exam_tapes(32, 4)[:, 0]]
     assert first == ["2e0a7102", "59c51185", "596b4ad0", "6d8a47be"]
 
 
@@ -54,7 +55,7 @@ def test_draws_are_uniform_over_rules_and_over_consecutive_episodes():
 
 def test_bits_of_drawn_tapes_are_fair_and_uncorrelated():
     words = seeding.draw(streams(100_000), np.array([seeding.TAPE]))
-    bits = dynamics.unpack(words, 32).astype(float)
+    bits = space.unpack(words, 32).astype(float)
     assert np.abs(bits.mean(axis=0) - 0.5).max() < 0.01
     correlation = np.corrcoef(bits.T) - np.eye(32)
     assert np.abs(correlation).max() < 0.02
@@ -81,7 +82,7 @@ def test_equal_tapes_of_different_streams_come_with_different_rules():
 
 @pytest.mark.parametrize("length", [3, 4, 8])
 def test_nonzero_words_are_uniform_over_all_tapes_but_zero(length):
-    words = seeding.nonzero_words(seeding.draw(streams(200_000), np.array([0], np.uint32)), length)
+    words = starts.nonzero_words(seeding.draw(streams(200_000), np.array([0], np.uint32)), length)
     counts = np.bincount(words[:, 0], minlength=2**length)
     assert counts[0] == 0
     assert len(counts) == 2**length
@@ -91,32 +92,32 @@ def test_nonzero_words_are_uniform_over_all_tapes_but_zero(length):
 @pytest.mark.parametrize(("length", "words"), [(32, 1), (33, 2), (64, 2), (100, 4)])
 def test_nonzero_words_are_never_zero(length, words):
     zero = np.zeros((1, words), np.uint32)
-    assert seeding.nonzero_words(zero, length).any()
+    assert starts.nonzero_words(zero, length).any()
     full = np.full((1, words), 2**32 - 1, np.uint32)
-    np.testing.assert_array_equal(seeding.nonzero_words(full, length)[0], dynamics.full(length))
+    np.testing.assert_array_equal(starts.nonzero_words(full, length)[0], space.full(length))
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 0.9, 1.0])
 def test_bernoulli_words_have_the_probability_asked_for(probability):
-    words = seeding.bernoulli_words(streams(4000), np.uint32(0), probability, 40)
-    share = dynamics.unpack(words, 40).mean()
+    words = starts.bernoulli_words(streams(4000), np.uint32(0), probability, 40)
+    share = space.unpack(words, 40).mean()
     error = 4 * np.sqrt(probability * (1 - probability) / (4000 * 40))
     assert abs(share - probability) <= error
 
 
 def test_exam_tapes_differ_by_episode_length_and_salt_only():
-    assert len(np.unique(seeding.exam_tapes(32, 1000))) == 1000
-    np.testing.assert_array_equal(seeding.exam_tapes(32, 5), seeding.exam_tapes(32, 50)[:5])
-    assert (seeding.exam_tapes(32, 5) != seeding.exam_tapes(32, 5, salt="fresh")).all()
-    salted = [seeding.exam_tapes(32, 20, salt=salt) for salt in ("plumless", "buckeroo")]
+    assert len(np.unique(starts.exam_tapes(32, 1000))) == 1000
+    np.testing.assert_array_equal(starts.exam_tapes(32, 5), starts.exam_tapes(32, 50)[:5])
+    assert (starts.exam_tapes(32, 5) != starts.exam_tapes(32, 5, salt="fresh")).all()
+    salted = [starts.exam_tapes(32, 20, salt=salt) for salt in ("plumless", "buckeroo")]
     assert (salted[0] != salted[1]).all()
-    assert (seeding.exam_tapes(31, 5) != seeding.exam_tapes(32, 5) & dynamics.full(31)).any()
+    assert (starts.exam_tapes(31, 5) != starts.exam_tapes(32, 5) & space.full(31)).any()
 
 
 def test_exam_tapes_never_equal_their_goal():
-    assert seeding.exam_tapes(3, 5000).all()
+    assert starts.exam_tapes(3, 5000).all()
     goals = np.full((5000, 1), 5, np.uint32)
-    assert (seeding.exam_tapes(3, 5000, goals=goals) != 5).all()
+    assert (starts.exam_tapes(3, 5000, goals=goals) != 5).all()
 
 
 def test_named_keys_depend_on_seed_and_name_alone():

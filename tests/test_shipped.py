@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from stored_runs import finish_run, store_run, store_runs
-from tapebench import experiments, protocol, shipped, store
+from tapebench import experiments, protocol, shipped
+from tapebench.base import files
 from tapebench.report import results
+from tapebench.runs import store
+from tapebench.runs.results import load_results
 from test_cli import tape
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
@@ -57,7 +60,7 @@ def test_what_was_packed_is_laid_out_again_with_the_same_numbers(runs, place, tm
             np.testing.assert_array_equal(one.curve.success[subset], other.curve.success[subset])
     for path in seeds_of(root, "first-one"):
         assert shipped.difference(path, runs / path.relative_to(root)) is None
-    assert sorted(store.load(root).damaged) == []
+    assert sorted(load_results(root).damaged) == []
     assert [path.name for path in root.parent.iterdir()] == ["runs"]
 
 
@@ -71,7 +74,7 @@ def test_a_piece_is_small_the_same_every_time_and_names_its_command(runs, place,
         made = about.with_suffix(suffix)
         assert made.read_bytes() == (place / made.name).read_bytes()
     assert shipped.read(about)["command"] == COMMAND
-    assert store.read_table(about.with_suffix(".parquet"))["step"].min() == 2000  # 1000 is early
+    assert files.read_table(about.with_suffix(".parquet"))["step"].min() == 2000  # 1000 is early
 
 
 def test_what_was_measured_of_a_run_since_comes_along(runs, tmp_path):
@@ -80,15 +83,15 @@ def test_what_was_measured_of_a_run_since_comes_along(runs, tmp_path):
     other = runs / "computed" / "0a1b" / "mpc-min.json"
     for file in (kept, other):
         file.parent.mkdir(parents=True, exist_ok=True)
-        store.write_json(file, {"ood": {"success": 0.25}})
+        files.write_json(file, {"ood": {"success": 0.25}})
     about = shipped.pack([first, second], COMMAND, tmp_path)
     root = tmp_path / "out" / "runs"
     shipped.unpack([about], root)
     (found,) = root.glob("*/0a1b/*")
     assert found.relative_to(root) == kept.relative_to(runs)
-    assert store.read_json(found) == {"ood": {"success": 0.25}}
+    assert files.read_json(found) == {"ood": {"success": 0.25}}
     assert store.result_hash(root / first.relative_to(runs)) == store.result_hash(first)
-    document = store.read_json(about)
+    document = files.read_json(about)
     document["seeds"][0]["measured"] = {"examined/../../x.json": {}}
     about.write_text(json.dumps(document))
     with pytest.raises(ValueError, match="not a place for it"):
@@ -117,7 +120,7 @@ def test_what_makes_no_piece_is_refused(runs, tmp_path):
 )
 def test_damaged_pieces_are_refused_and_nothing_is_laid_out(place, tmp_path, change, complaint):
     about = shipped.pieces(place)[0]
-    about.write_text(json.dumps(store.read_json(about) | change))
+    about.write_text(json.dumps(files.read_json(about) | change))
     root = tmp_path / "out" / "runs"
     with pytest.raises(ValueError, match=complaint):
         shipped.unpack(shipped.pieces(place), root)
@@ -204,10 +207,10 @@ def test_published_runs_are_made_again_to_the_bit(capsys, monkeypatch, tmp_path)
     assert "dqn" in out
     # A published figure that is not what comes of it: said, and a failure on the same machine.
     known = shipped.directory()
-    for path in store.load(known).paths:
-        table = store.read_table(path / "curve.parquet")
+    for path in load_results(known).paths:
+        table = files.read_table(path / "curve.parquet")
         table["success"] = table["success"] + np.float32(0.25)
-        store.write_table(path / "curve.parquet", table)
+        files.write_table(path / "curve.parquet", table)
         store.mark(path)
     code, out, _ = tape(capsys, *verify, "--json")
     assert code == 1

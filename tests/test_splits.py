@@ -4,7 +4,8 @@ from importlib import resources
 import numpy as np
 import pytest
 
-from tapebench import rules, splits
+from tapebench.physics import features
+from tapebench.tasks import splits
 
 
 @pytest.mark.parametrize("name", splits.names())
@@ -54,7 +55,7 @@ def test_an_audit_counts_cut_mirror_pairs():
 
 
 def test_farthest_points_are_far_apart():
-    points = np.array([[r.density, r.entropy, r.activity] for r in rules.table()], float)
+    points = np.array([[r.density, r.entropy, r.activity] for r in features.table()], float)
 
     def nearest(members):
         chosen = points[list(members)]

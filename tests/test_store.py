@@ -11,8 +11,17 @@ import time
 import numpy as np
 import pytest
 
-from tapebench import store
-from tapebench.store import RunId, open_run
+from tapebench.base.files import (
+    BusyError,
+    provenance,
+    read_json,
+    read_table,
+    write_json,
+    write_table,
+)
+from tapebench.runs import store
+from tapebench.runs.results import load_results
+from tapebench.runs.store import RunId, open_run
 
 RUN = RunId("main", "dqn", "fps30", 7)
 
@@ -38,27 +47,27 @@ def test_tables_come_back_as_they_were(tmp_path):
         "missing": np.array([1.0, np.nan, 3.0, 4.0]),
         "rule": np.arange(4, dtype=np.int16),
     }
-    store.write_table(tmp_path / "t.parquet", given)
-    found = store.read_table(tmp_path / "t.parquet")
+    write_table(tmp_path / "t.parquet", given)
+    found = read_table(tmp_path / "t.parquet")
     assert list(found) == list(given)
     for name, column in given.items():
         np.testing.assert_array_equal(found[name], column)
     assert found["rule"].dtype == np.int16
     with pytest.raises(ValueError, match="differ in length"):
-        store.write_table(tmp_path / "u.parquet", {"a": np.zeros(2), "b": np.zeros(3)})
+        write_table(tmp_path / "u.parquet", {"a": np.zeros(2), "b": np.zeros(3)})
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 not really")
     with pytest.raises(ValueError, match=r"cannot read .*bad.parquet"):
-        store.read_table(tmp_path / "bad.parquet")
+        read_table(tmp_path / "bad.parquet")
 
 
 def test_a_run_is_found_only_once_it_is_done(tmp_path):
     with open_run(tmp_path, RUN, {"steps": 10}) as run:
         run.write("eval", table(100))
         assert not run.is_done
-        assert store.load(tmp_path).paths == ()
+        assert load_results(tmp_path).paths == ()
         run.finish({"id": {"success": 0.5}, "seconds": 3})
         assert run.is_done
-    found = store.load(tmp_path)
+    found = load_results(tmp_path)
     assert [path.name for path in found.paths] == ["s07"]
     assert found.runs == [
         {
@@ -166,7 +175,7 @@ def test_a_damaged_or_foreign_checkpoint_is_refused(tmp_path):
 def test_a_finished_run_whose_files_are_gone_is_reported_and_not_counted(tmp_path):
     path = finished(tmp_path)
     (path / "eval.parquet").unlink()
-    found = store.load(tmp_path)
+    found = load_results(tmp_path)
     assert not found.paths
     (damage,) = found.damaged
     assert damage.path == path
@@ -175,13 +184,13 @@ def test_a_finished_run_whose_files_are_gone_is_reported_and_not_counted(tmp_pat
 
 def test_a_failed_write_leaves_the_old_file_and_says_why(tmp_path):
     path = tmp_path / "a.json"
-    store.write_json(path, {"a": 1})
+    write_json(path, {"a": 1})
     with pytest.raises(ValueError, match="Out of range"):
-        store.write_json(path, {"a": float("nan")})
+        write_json(path, {"a": float("nan")})
     (tmp_path / "folder").mkdir()
     with pytest.raises(ValueError, match=r"cannot write .*folder"):
-        store.write_json(tmp_path / "folder", {})
-    assert store.read_json(path) == {"a": 1}
+        write_json(tmp_path / "folder", {})
+    assert read_json(path) == {"a": 1}
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.json", "folder"]
 
 
@@ -191,14 +200,14 @@ def test_a_full_disk_is_reported_by_name(tmp_path, monkeypatch):
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(ValueError, match=r"cannot write .*a.json: No space left"):
-        store.write_json(tmp_path / "a.json", {})
+        write_json(tmp_path / "a.json", {})
 
 
 def test_queries_see_all_finished_runs_and_nothing_else(tmp_path):
     for seed in range(3):
         finished(tmp_path, RunId("main", "dqn", "fps30", seed), {"id": {"success": seed / 10}})
     finished(tmp_path, RunId("main", "ppo", "fps30", 0), {"id": {"success": 0.5}, "note": "x"})
-    results = store.load(tmp_path)
+    results = load_results(tmp_path)
     names, rows = results.query(
         "select agent, count(*) as n, avg(id_success) as s from runs group by agent order by agent"
     )
@@ -239,13 +248,13 @@ def test_queries_write_nothing_and_read_nothing_outside(tmp_path, sql, monkeypat
     finished(tmp_path / "runs")
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(ValueError, match=r"\S") as refusal:
-        store.load(tmp_path / "runs").query(sql)
+        load_results(tmp_path / "runs").query(sql)
     assert "\n" not in str(refusal.value)
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_provenance_says_with_what_and_where(tmp_path):
-    found = store.provenance(1.5)
+    found = provenance(1.5)
     assert found["versions"]["numpy"] == np.__version__
     assert found["seconds"] == 1.5
     assert found["machine"]["cores"] == os.cpu_count()
@@ -291,7 +300,7 @@ def test_killed_at_any_moment_no_finished_run_is_lost_and_none_is_half_read(tmp_
         done |= {int(line) for line in writer.stdout.read().split()}
         writer.wait()
         writer.stdout.close()
-        results = store.load(tmp_path)
+        results = load_results(tmp_path)
         assert results.damaged == ()
         found = {run["seed"] for run in results.runs}
         # What was reported done is there; one more may have been finished unreported.
@@ -304,11 +313,11 @@ def test_killed_at_any_moment_no_finished_run_is_lost_and_none_is_half_read(tmp_
         killed_midway += bool(unfinished)
         for path in results.paths[-2:]:
             seed = int(path.name[1:])
-            values = store.read_table(path / "eval.parquet")
+            values = read_table(path / "eval.parquet")
             assert len(values["value"]) == 6000
             assert set(values["value"]) == {seed}
             assert store.load_checkpoint(path)[0] == 2
-            for name, about in store.read_json(path / store.MARKER)["files"].items():
+            for name, about in read_json(path / store.MARKER)["files"].items():
                 assert (path / name).stat().st_size == about["size"]
     assert killed_midway > 3, "the test must hit unfinished runs to mean anything"
 
@@ -321,7 +330,7 @@ def write_same(root, seed, barrier, answers):
                 run.write("eval", {"value": np.full(3000, seed)})
             run.finish({"value": seed})
         answers.put(seed)
-    except store.BusyError:
+    except BusyError:
         answers.put(None)
 
 
@@ -338,10 +347,10 @@ def test_writers_of_the_same_run_cannot_mix(tmp_path):
     wrote = {answers.get(timeout=60) for _ in writers} - {None}
     for writer in writers:
         writer.join()
-    results = store.load(tmp_path)
+    results = load_results(tmp_path)
     assert results.damaged == ()
     assert results.runs[0]["value"] in wrote
-    values = set(store.read_table(results.paths[0] / "eval.parquet")["value"])
+    values = set(read_table(results.paths[0] / "eval.parquet")["value"])
     assert values == {results.runs[0]["value"]}
 
 
@@ -359,7 +368,7 @@ def test_ten_thousand_runs_are_summarised_in_seconds(tmp_path):
         (other / "spec.json").write_text(json.dumps(spec))
         store.mark(other)
     began = time.monotonic()
-    results = store.load(tmp_path)
+    results = load_results(tmp_path)
     _, rows = results.query("select agent, count(*), avg(id_success) from runs group by agent")
     assert sum(row[1] for row in rows) == 10_000
     assert time.monotonic() - began < 20

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from tapebench import dynamics, task
+from tapebench.physics import space
+from tapebench.tasks import task
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ def test_rewards(kind, expected):
 def test_floats_and_float32_arrays_are_paid_the_same(kind):
     length, bonus = 7, np.float32(0.3)
     cells = np.arange(length + 1)
-    share = dynamics.share(cells, length)
+    share = space.share(cells, length)
     before, after = (grid.ravel() for grid in np.meshgrid(share, share))
     in_arrays = task.reward(kind, before, after, bonus)
     assert in_arrays.dtype == np.float32

@@ -15,8 +15,11 @@ import numpy as np
 import pytest
 
 from ray_cluster import children
-from tapebench import protocol, store, sweep, training
+from tapebench import protocol, sweep, training
+from tapebench.base import files
 from tapebench.exam import make_exam
+from tapebench.runs import store
+from tapebench.runs.results import load_results
 from tapebench.training import RunSpec
 from test_cli import tape
 
@@ -37,8 +40,8 @@ SPEC = RunSpec(
 def same_results(a, b):
     for name in ("eval", "curve", "train"):
         ours, theirs = (
-            store.read_table(a / f"{name}.parquet"),
-            store.read_table(b / f"{name}.parquet"),
+            files.read_table(a / f"{name}.parquet"),
+            files.read_table(b / f"{name}.parquet"),
         )
         assert list(ours) == list(theirs)
         for column in ours:
@@ -57,23 +60,23 @@ def uninterrupted(tmp_path_factory):
 
 
 def test_a_run_leaves_its_tables_and_summary(uninterrupted):
-    curve = store.read_table(uninterrupted / "curve.parquet")
+    curve = files.read_table(uninterrupted / "curve.parquet")
     assert np.unique(curve["step"]).tolist() == [400, 800, 1200, 1600]
-    rows = store.read_table(uninterrupted / "eval.parquet")
+    rows = files.read_table(uninterrupted / "eval.parquet")
     assert np.unique(rows["step"]).tolist() == [1200, 1600]
     assert len(rows["step"]) == 2 * 5 * 2
-    train = store.read_table(uninterrupted / "train.parquet")
+    train = files.read_table(uninterrupted / "train.parquet")
     assert train["step"].tolist() == list(range(200, 1800, 200))
     assert np.isfinite(train["loss"]).all()
-    summary = store.read_json(uninterrupted / "summary.json")
+    summary = files.read_json(uninterrupted / "summary.json")
     late = curve["step"] >= 1200
     inside = curve["subset"] == "id"
     assert summary["id"]["success"] == pytest.approx(curve["success"][late & inside].mean())
-    spec = store.read_json(uninterrupted / "spec.json")
+    spec = files.read_json(uninterrupted / "spec.json")
     assert spec["config"]["width"] == 16
     assert 30 in spec["trained_on"]
     assert not set(spec["trained_on"]) & set(make_exam().test)
-    made_with = store.read_json(uninterrupted / "provenance.json")
+    made_with = files.read_json(uninterrupted / "provenance.json")
     assert made_with["seconds"] > 0
 
 
@@ -90,7 +93,7 @@ def test_stopping_and_going_on_changes_nothing(tmp_path):
 
         with pytest.raises(training.Stopped):
             training.run(SPEC, root, stop=stop)
-        assert store.load(root).paths == ()
+        assert load_results(root).paths == ()
         same_results(training.run(SPEC, root), whole)
 
 
@@ -129,10 +132,10 @@ def test_what_runs_beside_a_run_does_not_matter(tmp_path, uninterrupted):
     assert sweep.run_all(others, tmp_path, workers=2) == []
     same_results(tmp_path / str(SPEC.id), uninterrupted)
     hashes = {
-        store.read_json(path / "done.json")["files"]["checkpoints/000000001600.safetensors"][
+        files.read_json(path / "done.json")["files"]["checkpoints/000000001600.safetensors"][
             "sha256"
         ]
-        for path in store.load(tmp_path).paths
+        for path in load_results(tmp_path).paths
     }
     assert len(hashes) == 3
 
@@ -250,7 +253,7 @@ def test_runs_of_several_agents_are_not_taken_for_seeds_of_one(tmp_path, uninter
 
 def test_a_stored_run_scores_what_its_last_evaluation_says(uninterrupted):
     found = protocol.evaluate(uninterrupted, SPEC.exam)
-    rows = store.read_table(uninterrupted / "eval.parquet")
+    rows = files.read_table(uninterrupted / "eval.parquet")
     last = rows["step"] == 1600
     np.testing.assert_array_equal(found.runs[0].success.ravel(), rows["success"][last])
 

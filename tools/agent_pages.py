@@ -26,7 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import agents, shipped, stats, store
+from tapebench import agents, shipped, stats
+from tapebench.base import files
 from tapebench.experiments.published import published as tables_of_paper
 from tapebench.experiments.variants import curve_panels
 from tapebench.protocol import get_track
@@ -57,12 +58,12 @@ def main() -> None:
         rows.pop(asked(row), None)
     document = sorted(rows.values(), key=lambda row: str(row["run"]))
     told = ",\n ".join(json.dumps(row) for row in document)
-    store.write_text(FIGURES, f"[\n {told}\n]\n")
+    files.write_text(FIGURES, f"[\n {told}\n]\n")
     for name in agents.NAMES:
-        store.write_text(PAGES / f"{name}.md", page(name))
+        files.write_text(PAGES / f"{name}.md", page(name))
         (PAGES / f"{name}.svg").unlink(missing_ok=True)
         if drawn := curves(name):
-            store.write_bytes(PAGES / f"{name}.svg", drawn.svg)
+            files.write_bytes(PAGES / f"{name}.svg", drawn.svg)
 
 
 def is_usual(spec: Mapping[str, Any]) -> bool:
@@ -79,10 +80,10 @@ def is_usual(spec: Mapping[str, Any]) -> bool:
 def collect(root: Path) -> Iterable[dict[str, Any]]:
     """A row for every finished run that is usual."""
     for path in sorted(root.glob("*/*/*/*/summary.json")):
-        spec = store.read_json(path.parent / "spec.json")
+        spec = files.read_json(path.parent / "spec.json")
         if not is_usual(spec):
             continue
-        summary = store.read_json(path)
+        summary = files.read_json(path)
         yield {
             "run": str(path.parent.relative_to(root)),
             "agent": spec["agent"],

@@ -20,7 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import claims
-from tapebench import protocol, shipped, store
+from tapebench import protocol, shipped
+from tapebench.base import files
 from tapebench.experiments import Scale, partitions
 from tapebench.experiments.partitions import UNSEEN
 from tapebench.report import findings, results
@@ -47,8 +48,8 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> None:
         contest, track = find(place)
         readme = root / "README.md"
         text = put(readme.read_text(), describe(contest, track, place))
-        store.write_bytes(root / PICTURE, findings.success_picture(contest).svg)
-        store.write_text(readme, text)
+        files.write_bytes(root / PICTURE, findings.success_picture(contest).svg)
+        files.write_text(readme, text)
     except ValueError as error:
         print(f"headline: {error}", file=sys.stderr)
         raise SystemExit(2) from None

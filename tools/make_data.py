@@ -10,15 +10,18 @@ import sys
 import time
 from pathlib import Path
 
-from tapebench import exact, protocol, rules, score, splits, store
+from tapebench import protocol, score
+from tapebench.base import files
 from tapebench.exam import make_exam
+from tapebench.physics import exact, features
+from tapebench.tasks import splits
 
 DATA = Path(__file__).parents[1] / "src" / "tapebench" / "data"
 
 
 def main() -> None:
     """Write the files in the order in which they depend on each other."""
-    write("rules.json", rules.dump_table(rules.make_table()))
+    write("rules.json", features.dump_table(features.make_table()))
     for length in (16, 20, 24):
         solved = exact.reach_all(range(256), length, length, progress=Progress(length))
         write(f"exact/L{length}-H{length}.json", exact.dump_ceilings(solved, length, length))
@@ -48,7 +51,7 @@ class Progress:
 
 def write(name: str, text: str) -> None:
     """Write a file of the package's data."""
-    store.write_text(DATA / name, text)
+    files.write_text(DATA / name, text)
     print(f"wrote {name}", file=sys.stderr)
 
 

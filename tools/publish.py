@@ -19,9 +19,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tapebench import experiments, protocol, shipped, store
+from tapebench import experiments, protocol, shipped
+from tapebench.base import files
 from tapebench.experiments import Scale
 from tapebench.report import results
+from tapebench.runs.results import load_results
 
 SPLITS = ("fps30", "matched30")
 """Splits that whole tracks are run on; experiments may bring others."""
@@ -41,8 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     makers = commands(options.experiment)
     groups = defaultdict(list)
-    for path in store.load(options.results).paths:
-        spec = store.read_json(path / "spec.json")
+    for path in load_results(options.results).paths:
+        spec = files.read_json(path / "spec.json")
         groups[spec["id"].rsplit("/", 1)[0]].append((spec["seed"], key(spec), path))
     PLACE.mkdir(parents=True, exist_ok=True)
     for name, runs in sorted(groups.items()):
@@ -58,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             paths = [path for _, _, path in runs]
             told = f"{command} --seeds {len(runs)}"
             # Settings of experiments have been measured; what they learned is of no further use.
-            is_setting = results.is_setting(store.read_json(paths[0] / "spec.json"))
+            is_setting = results.is_setting(files.read_json(paths[0] / "spec.json"))
             written = shipped.pack(paths, told, PLACE, 0 if is_setting else options.policies)
             size = sum(file.stat().st_size for file in PLACE.glob(f"{written.stem}.*"))
             print(f"{name}: {len(runs)} seeds, {size / 1000:.0f} kB")

@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 
 import claims
-from tapebench import experiments, protocol, shipped, stats, store
+from tapebench import experiments, protocol, shipped, stats
+from tapebench.base import files
 from tapebench.exam import SUBSETS
 from tapebench.experiments import Exhibit, Scale, partitions
 from tapebench.experiments.partitions import UNSEEN
@@ -32,6 +33,7 @@ from tapebench.report import findings, results
 from tapebench.report.figures import Picture
 from tapebench.report.results import Contest
 from tapebench.report.tables import Column, Row, Table
+from tapebench.runs.results import load_results
 from tapebench.stats import Comparison
 
 ROOT = Path(__file__).parents[1]
@@ -109,9 +111,9 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> None:
     for old in (root / PICTURES).glob("*.svg"):
         old.unlink()
     for picture in pictures:
-        store.write_bytes(root / PICTURES / f"{picture.name}.svg", picture.svg)
-    store.write_text(root / PAGE, text)
-    store.write_text(root / BESIDE, beside_paper(place))
+        files.write_bytes(root / PICTURES / f"{picture.name}.svg", picture.svg)
+    files.write_text(root / PAGE, text)
+    files.write_text(root / BESIDE, beside_paper(place))
     print(f"{PAGE}: {len(text.splitlines())} lines, {len(pictures)} pictures; {BESIDE}")
 
 
@@ -296,8 +298,8 @@ def show(pictures: Iterable[Picture]) -> list[str]:
 def cost(place: Path) -> Iterable[str]:
     """Wall-clock of all runs that are there, by agent and in total."""
     runs = [
-        (store.read_json(path / "spec.json"), store.read_json(path / "provenance.json"))
-        for path in store.load(place).paths
+        (files.read_json(path / "spec.json"), files.read_json(path / "provenance.json"))
+        for path in load_results(place).paths
     ]
     rows = []
     for agent in sorted({str(spec["agent"]) for spec, _ in runs}):

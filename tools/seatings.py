@@ -17,9 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import score, shipped, store, training
+from tapebench import score, shipped, training
+from tapebench.base import files
 from tapebench.exam import from_identity
 from tapebench.rollout import prepare
+from tapebench.runs import store
+from tapebench.runs.results import load_results
 from tapebench.seating import OWN
 
 
@@ -52,10 +55,10 @@ def told(runs: Sequence[dict[str, Any]]) -> str:
 
 def replayed(root: Path) -> Iterator[dict[str, Any]]:
     """Every run that has kept its policy: its last evaluation in both orders, and as published."""
-    for path in store.load(root).paths:
+    for path in load_results(root).paths:
         if store.load_checkpoint(path) is None:
             continue
-        spec = store.read_json(path / "spec.json")
+        spec = files.read_json(path / "spec.json")
         exam = from_identity(spec["exam"])
         learned = training.load_run(path, exam.task)
         sitting = prepare(learned.policy, exam.task, None, exam.episodes)
@@ -64,7 +67,7 @@ def replayed(root: Path) -> Iterator[dict[str, Any]]:
             for rows in (np.arange(sitting.num), OWN.order(sitting.num))
         )
         now = score.rule_means(seated, exam, step=learned.step)
-        curve = store.read_table(path / "curve.parquet")
+        curve = files.read_table(path / "curve.parquet")
         then = {name: curve[name][curve["step"] == learned.step] for name in score.METRICS}
         yield {
             "run": spec["id"],

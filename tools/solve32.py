@@ -15,7 +15,8 @@ import sys
 import time
 from pathlib import Path
 
-from tapebench import exhaustive, rules
+from tapebench.physics import exhaustive
+from tapebench.physics.families import elementary
 
 PLACE = Path(__file__).parents[1] / "src" / "tapebench" / "data" / "exact" / "L32-H32"
 
@@ -27,7 +28,7 @@ def main() -> None:
     parser.add_argument("--rules", default=",".join(map(str, range(256))))
     options = parser.parse_args()
     exhaustive.set_threads(options.threads)
-    wanted = {min(rules.mirror_orbit(int(rule))) for rule in options.rules.split(",")}
+    wanted = {min(elementary.mirror_orbit(int(rule))) for rule in options.rules.split(",")}
     missing = [rule for rule in sorted(wanted) if not file_of(rule).exists()]
     print(f"{len(wanted) - len(missing)} of {len(wanted)} orbits are solved", file=sys.stderr)
     search = exhaustive.Search(32)

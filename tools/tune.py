@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import agents, seeding, store, sweep
+from tapebench import agents, sweep
+from tapebench.base import files, seeding
 from tapebench.training import RunSpec
 
 PLACE = Path(__file__).parents[1] / "docs" / "tuning"
@@ -141,8 +142,8 @@ def main() -> None:
     for number, trial in enumerate(trials):
         ours = [spec for spec in specs if spec.experiment == f"{label}-{number}"]
         done = [path for spec in ours if (path := place(spec, options.results)).is_file()]
-        scores = [store.read_json(path)["ood"]["success"] for path in done]
-        seen = [store.read_json(path)["id"]["success"] for path in done]
+        scores = [files.read_json(path)["ood"]["success"] for path in done]
+        seen = [files.read_json(path)["id"]["success"] for path in done]
         row: dict[str, Any] = {
             "trial": number,
             "options": trial,
@@ -162,7 +163,7 @@ def main() -> None:
         "trials": found,
     }
     PLACE.mkdir(exist_ok=True)
-    store.write_text(PLACE / f"{options.agent}-{label}.json", json.dumps(document, indent=1) + "\n")
+    files.write_text(PLACE / f"{options.agent}-{label}.json", json.dumps(document, indent=1) + "\n")
     for row in found:
         print(row["mean_validation"], row["options"])
 
@@ -173,7 +174,7 @@ def best_before(name: str, search: str) -> dict[str, Any]:
     for earlier in ["", *LATER][: 1 + list(LATER).index(search)]:
         file = PLACE / f"{name}{earlier and '-'}{earlier}.json"
         if file.is_file():
-            document = store.read_json(file)
+            document = files.read_json(file)
             found = document["defaults"] | document["trials"][0]["options"]
     found.pop("total_steps", None)  # which follows the steps
     if not found:

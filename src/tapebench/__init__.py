@@ -13,7 +13,7 @@ from gymnasium.envs.registration import register
 
 if TYPE_CHECKING:
     from tapebench.protocol import Outcome
-    from tapebench.store import Results
+    from tapebench.runs.results import Results
 
 __version__ = "0.1.0"
 
@@ -32,7 +32,7 @@ def evaluate(who: Any, **options: Any) -> Outcome:
 
 
 def load(root: str | Path) -> Results:
-    """The finished runs under a results directory: see `store.load`."""
-    from tapebench import store
+    """The finished runs under a results directory: see `runs.results.load_results`."""
+    from tapebench.runs.results import load_results
 
-    return store.load(root)
+    return load_results(root)

@@ -23,13 +23,17 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import agents, bundle, protocol, score, seating, splits, store, sweep
+from tapebench import agents, bundle, protocol, score, seating, sweep
+from tapebench.base import files
 from tapebench.exam import Exam, from_identity
 from tapebench.executors import Executor
 from tapebench.report import findings, results
 from tapebench.report.tables import AGENT, CEILING, Table
+from tapebench.runs import store
+from tapebench.runs.results import load_results
 from tapebench.stats import Interval
 from tapebench.sweep import Change, Failure
+from tapebench.tasks import splits
 from tapebench.training import Report, RunSpec
 
 SAMPLE = 8
@@ -125,8 +129,8 @@ def estimate(spec: RunSpec, root: Path) -> float:
     known = []
     for path in islice(filter(store.is_finished, place.glob("s*")), SAMPLE):
         with suppress(ValueError, KeyError, TypeError, ZeroDivisionError):
-            seconds = store.read_object(path / "provenance.json")["seconds"]
-            steps = store.read_object(path / "spec.json")["steps"]
+            seconds = files.read_object(path / "provenance.json")["seconds"]
+            steps = files.read_object(path / "spec.json")["steps"]
             known.append(float(seconds * spec.steps / steps))
     if known:
         return float(np.mean(known))
@@ -177,14 +181,14 @@ def _recorded(plan: Plan, root: Path, executor: Executor) -> Iterator[Callable[[
         "executor": executor.name,
         "slots": executor.slots,
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": store.provenance()["machine"],
+        "machine": files.provenance()["machine"],
     }
     file = place / f"{plan.track.name}-{uuid.uuid4().hex[:12]}.json"
 
     def note() -> None:
         # A full disk is for the runs to tell of: for want of this file none of them is given up.
         with suppress(ValueError):
-            store.write_json(file, {**about, "seconds": round(time.monotonic() - began, 1)})
+            files.write_json(file, {**about, "seconds": round(time.monotonic() - began, 1)})
 
     note()
     try:
@@ -207,8 +211,8 @@ def replay(
     """
     place, notes = root / "episodes", []
     groups: dict[str, list[Path]] = {}
-    for path in store.load(root).paths:
-        spec = store.read_object(path / "spec.json")
+    for path in load_results(root).paths:
+        spec = files.read_object(path / "spec.json")
         is_asked = not tracks or results.track_of(spec) in tracks
         if is_asked and not results.is_setting(spec):
             name = path.parent.relative_to(root.resolve()).as_posix()
@@ -224,7 +228,7 @@ def replay(
         if run is None or _is_replayed(run, target):
             continue
         try:
-            spec = store.read_object(run / "spec.json")
+            spec = files.read_object(run / "spec.json")
             exam = from_identity(spec.get("exam"))
             outcome = protocol.evaluate(run, exam)
             place.mkdir(exist_ok=True)
@@ -233,7 +237,7 @@ def replay(
                 "run": spec["id"],
                 "result": store.result_hash(run),
                 "sees_rule": outcome.sees_rule,
-                "provenance": store.provenance(outcome.seconds),
+                "provenance": files.provenance(outcome.seconds),
             }
             bundle.write(target, outcome.runs[0], exam, about, outcome.conditions)
         except OSError as error:
@@ -397,8 +401,8 @@ def _sweeps(plan: Plan, root: Path) -> tuple[list[dict[str, Any]], list[str]]:
     kinds: dict[str, Any] = {"split": str, "seconds": (int, float), "executor": str}
     for file in sorted((root / "sweeps").glob(f"{plan.track.name}-*.json")):
         try:
-            record = store.read_object(file)
-        except store.DamageError:
+            record = files.read_object(file)
+        except files.DamageError:
             record = {}
         if not all(isinstance(record.get(key), kind) for key, kind in kinds.items()):
             unread.append(file.name)

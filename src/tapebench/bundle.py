@@ -27,9 +27,11 @@ from typing import IO, Any
 
 import numpy as np
 
-from tapebench import dynamics, policy, seeding, store
 from tapebench import exam as exams
+from tapebench import policy
+from tapebench.base import files, seeding
 from tapebench.exam import Exam
+from tapebench.physics import space
 from tapebench.rollout import Episodes, exam_start, prepare
 from tapebench.seating import Conditions, read_conditions
 
@@ -83,7 +85,7 @@ def write(
         "conditions": conditions.as_dict(),
     }
     text = json.dumps(description, allow_nan=False)
-    store.write_bytes(path, save(arrays, {"tape_bundle": text, "digest": _digest(text)}))
+    files.write_bytes(path, save(arrays, {"tape_bundle": text, "digest": _digest(text)}))
 
 
 def _digest(text: str) -> str:
@@ -242,7 +244,7 @@ def _layout(exam: Exam) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
     cell = np.dtype(np.uint8 if task.length <= 256 else np.uint16)
     return {
         "rules": (np.dtype(np.uint8), (num,)),
-        "tapes": (np.dtype(np.uint32), (columns, dynamics.num_words(task.length))),
+        "tapes": (np.dtype(np.uint32), (columns, space.num_words(task.length))),
         "actions": (cell, (num, columns, task.horizon)),
         "steps": (np.dtype(np.uint16), (num, columns)),
         "success": (np.dtype(np.uint8), (num, columns)),

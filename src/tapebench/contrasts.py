@@ -15,10 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import bundle, seeding, stats, store
+from tapebench import bundle, stats
+from tapebench.base import files, seeding
+from tapebench.base.names import one_of
 from tapebench.exam import SUBSETS, Exam, from_identity
-from tapebench.naming import one_of
 from tapebench.protocol import evaluate
+from tapebench.runs import results, store
+from tapebench.runs.results import load_results
 from tapebench.seating import Conditions
 
 
@@ -56,8 +59,8 @@ def load_result(path: Path) -> ExamResult:
 def _read_runs(path: Path) -> ExamResult:
     """The seeds of one agent under a directory, averaged over the checkpoints that count."""
     store.refuse_damage(path)
-    stored = store.load(path)
-    specs = [store.read_object(run / "spec.json") for run in stored.paths]
+    stored = load_results(path)
+    specs = [files.read_object(run / "spec.json") for run in stored.paths]
     if not specs:
         raise ValueError(f"there are no finished runs in {path}")
     if len({json.dumps(spec.get("exam")) for spec in specs}) > 1:
@@ -198,7 +201,7 @@ def unseen(sat: Sequence[ExamResult], name: str | None = None) -> dict[str, Any]
 
 
 def power(
-    stored: store.Results, metric: str, difference: float, wanted: float
+    stored: results.Results, metric: str, difference: float, wanted: float
 ) -> list[dict[str, Any]]:
     """For every stored agent: spread between seeds, and the seeds that a difference needs."""
     groups: dict[tuple[str, str, str], list[float]] = {}

@@ -22,8 +22,11 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.stats import spearmanr
 
-from tapebench import dynamics, policy, store, training
+from tapebench import policy, training
+from tapebench.base import files
 from tapebench.exam import Exam
+from tapebench.physics import space
+from tapebench.physics.families import elementary
 from tapebench.references import belief
 from tapebench.rollout import watch
 
@@ -103,7 +106,7 @@ def _look(memory: Any, rule: Any) -> dict[str, Any]:
 
 def load_model(path: Path) -> Model:
     """The model of a run, as it was at its last checkpoint."""
-    spec = training.from_dict(store.read_json(path / "spec.json"))
+    spec = training.from_dict(files.read_json(path / "spec.json"))
     agent = spec.make_agent()
     if agent.forecast is None:
         raise ValueError(f"{spec.agent} has no model of the world: ask an agent with a forecast")
@@ -120,11 +123,11 @@ def forecast_filter(candidates: tuple[int, ...], record: Record, depth: int) -> 
     contradicted least often.
     """
     length = record.exam.task.length
-    tapes = np.asarray(dynamics.pack(record.tapes.astype(np.uint8)))
+    tapes = np.asarray(space.pack(record.tapes.astype(np.uint8)))
     rows, num, words = tapes.shape
     rules = np.array(candidates, np.uint32)
     found = np.zeros((depth, rows, num, length), np.float32)
-    log_belief = jnp.broadcast_to(belief.log_prior(candidates), (num, dynamics.NUM_RULES))
+    log_belief = jnp.broadcast_to(belief.log_prior(candidates), (num, elementary.NUM_RULES))
     for row in range(rows):
         if row:
             mismatch = belief.mismatches(tapes[row - 1], record.action[row - 1], tapes[row], length)
@@ -134,8 +137,8 @@ def forecast_filter(candidates: tuple[int, ...], record: Record, depth: int) -> 
         ahead = np.broadcast_to(tapes[row][:, None], (num, len(rules), words))
         for step in range(min(depth, rows - 1 - row)):
             cell = record.action[row + step][:, None].astype(np.uint32)
-            ahead = dynamics.step(ahead, cell, rules, length)
-            cells = dynamics.unpack(ahead, length).astype(np.float32)
+            ahead = elementary.step(ahead, cell, rules, length)
+            cells = space.unpack(ahead, length).astype(np.float32)
             found[step, row] = np.einsum("br,brl->bl", weight, cells)
     return found
 

@@ -23,8 +23,10 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
-from tapebench import dynamics, seeding
-from tapebench.task import MAX_REDRAWS, REWARDS, Task, resolve, reward
+from tapebench.base import seeding
+from tapebench.physics import space, starts
+from tapebench.physics.families import elementary
+from tapebench.tasks.task import MAX_REDRAWS, REWARDS, Task, resolve, reward
 
 
 @jax.tree_util.register_dataclass
@@ -66,7 +68,7 @@ class EnvState:
 
 def rule_table(rules: tuple[int, ...]) -> tuple[Array, Array]:
     """Rules as the fixed-size table and the count that `EnvParams` holds."""
-    table = np.zeros(dynamics.NUM_RULES, np.uint8)
+    table = np.zeros(elementary.NUM_RULES, np.uint8)
     table[: len(rules)] = rules
     return jnp.asarray(table), jnp.uint32(len(rules))
 
@@ -91,7 +93,7 @@ class TapeEnv:
     reveal_rule: bool = False
 
     def __post_init__(self) -> None:
-        dynamics.check_length(self.length)
+        space.check_length(self.length)
         if self.reward not in REWARDS:
             raise ValueError(f"unknown reward {self.reward!r}: use one of {', '.join(REWARDS)}")
 
@@ -115,7 +117,7 @@ class TapeEnv:
         if not self.packed:
             size = self.length + 1 + self.length * self.observe_goal
             return spaces.Box(0.0, 1.0, (size,), np.float32)
-        full = dynamics.full(self.length)
+        full = space.full(self.length)
         words = spaces.Box(np.zeros_like(full), full, dtype=np.uint32)
         parts: dict[str, spaces.Space[Any]] = {
             "tape": words,
@@ -130,10 +132,10 @@ class TapeEnv:
 
     def start(self, stream: seeding.Stream, params: EnvParams) -> EnvState:
         """The first state of the episode that `stream` stands for."""
-        words = np.arange(dynamics.num_words(self.length), dtype=np.uint32)
+        words = np.arange(space.num_words(self.length), dtype=np.uint32)
         goal = params.goal
         if self.random_goal:
-            goal = seeding.draw(stream, seeding.GOAL + words) & dynamics.full(self.length)
+            goal = seeding.draw(stream, seeding.GOAL + words) & space.full(self.length)
 
         def draw_number() -> Array:
             drawn = seeding.draw(stream, np.array([seeding.RULE]))
@@ -141,12 +143,12 @@ class TapeEnv:
 
         def fair() -> tuple[Array, Array]:
             drawn = seeding.draw(stream, seeding.TAPE + words)
-            return goal ^ seeding.nonzero_words(drawn, self.length), draw_number()
+            return goal ^ starts.nonzero_words(drawn, self.length), draw_number()
 
         def biased() -> tuple[Array, Array]:
             def attempt(number: Array) -> Array:
                 lane = seeding.TAPE + number * np.uint32(self.length)
-                return seeding.bernoulli_words(stream, lane, params.start_density, self.length)
+                return starts.bernoulli_words(stream, lane, params.start_density, self.length)
 
             def is_goal(carry: tuple[Array, Array]) -> Array:
                 number, tape = carry
@@ -158,7 +160,7 @@ class TapeEnv:
 
             first = jnp.uint32(0)
             _, tape = jax.lax.while_loop(is_goal, redraw, (first, attempt(first)))
-            moved = jnp.where((tape == goal).all(), dynamics.flip(tape, first), tape)
+            moved = jnp.where((tape == goal).all(), space.flip(tape, first), tape)
             return moved, draw_number()
 
         # A predicate that is not vmapped stays a branch: the usual density pays for one draw.
@@ -170,14 +172,14 @@ class TapeEnv:
     def observe(self, state: EnvState, params: EnvParams) -> Any:
         """What the agent sees of `state`."""
         tape = state.tape & ~params.hidden
-        time = dynamics.share(state.t, params.horizon)
+        time = space.share(state.t, params.horizon)
         if self.packed:
             return {"tape": tape, "time": time} | (
                 {"goal": state.goal} if self.observe_goal else {}
             )
-        parts = [dynamics.unpack(tape, self.length), jnp.zeros(1, jnp.uint8)]
+        parts = [space.unpack(tape, self.length), jnp.zeros(1, jnp.uint8)]
         if self.observe_goal:
-            parts.append(dynamics.unpack(state.goal, self.length))
+            parts.append(space.unpack(state.goal, self.length))
         cells = jnp.concatenate(parts).astype(jnp.float32)
         # Measured: joining the time as one more float32 part makes the step half as slow again.
         return jnp.where(np.arange(len(cells)) == self.length, time, cells)
@@ -186,16 +188,16 @@ class TapeEnv:
         self, key: Array | None, state: EnvState, action: Array, params: EnvParams
     ) -> tuple[Any, EnvState, Array, Array, Array, dict[str, Array]]:
         """One step without auto-reset. Stepping on after the end is the caller's mistake."""
-        before = dynamics.distance(state.tape, state.goal, self.length)
-        flipped = dynamics.flip(state.tape, action) & dynamics.full(self.length)
-        tape = dynamics.evolve(flipped, state.rule, self.length)
+        before = space.distance(state.tape, state.goal, self.length)
+        flipped = space.flip(state.tape, action) & space.full(self.length)
+        tape = elementary.evolve(flipped, state.rule, self.length)
 
         def disturb(tape: Array) -> Array:
             lane = seeding.NOISE + state.t.astype(jnp.uint32) * np.uint32(self.length)
-            return tape ^ seeding.bernoulli_words(state.stream, lane, params.noise, self.length)
+            return tape ^ starts.bernoulli_words(state.stream, lane, params.noise, self.length)
 
         tape = jax.lax.cond(params.noise > 0, disturb, lambda tape: tape, tape)
-        after = dynamics.distance(tape, state.goal, self.length)
+        after = space.distance(tape, state.goal, self.length)
         terminated = after == 0
         state = replace(state, tape=tape, t=state.t + 1)
         truncated = (state.t >= params.horizon) & ~terminated
@@ -250,8 +252,8 @@ def make(
     params = EnvParams(
         rules=table,
         num_rules=num_rules,
-        goal=jnp.asarray(dynamics.to_words(chosen.goal or 0, chosen.length)),
-        hidden=jnp.asarray(dynamics.to_words(chosen.hidden, chosen.length)),
+        goal=jnp.asarray(space.to_words(chosen.goal or 0, chosen.length)),
+        hidden=jnp.asarray(space.to_words(chosen.hidden, chosen.length)),
         horizon=jnp.int32(chosen.horizon),
         success_bonus=jnp.float32(chosen.success_bonus),
         start_density=jnp.float32(chosen.start_density),

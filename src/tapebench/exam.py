@@ -16,8 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import dynamics, exact, rules, seeding, splits
-from tapebench.task import Task, make_task
+from tapebench.base import seeding
+from tapebench.physics import exact, features, space, starts
+from tapebench.physics.families import elementary
+from tapebench.tasks import splits
+from tapebench.tasks.task import Task, make_task
 
 STANDARD = "standard"
 EPISODES = 20
@@ -73,7 +76,7 @@ class Exam:
     @cached_property
     def types(self) -> np.ndarray:
         """Operational type of each rule, `[R]`."""
-        table = rules.table()
+        table = features.table()
         return np.array([table[rule].type for rule in self.rules])
 
     def rows(self, subset: str) -> np.ndarray:
@@ -126,9 +129,9 @@ class Exam:
     def tapes(self) -> np.ndarray:
         """The start tapes of a fixed goal, uint32 `[E, W]`."""
         goals = np.tile(
-            dynamics.to_words(self.task.goal or 0, self.task.length), (self.num_columns, 1)
+            space.to_words(self.task.goal or 0, self.task.length), (self.num_columns, 1)
         )
-        return seeding.exam_tapes(self.task.length, self.num_columns, goals=goals, salt=self.salt)
+        return starts.exam_tapes(self.task.length, self.num_columns, goals=goals, salt=self.salt)
 
     def optimal_steps(self, progress: Callable[[int], Any] = lambda rule: None) -> np.ndarray:
         """Fewest steps from each start tape under each rule, int16 `[R, E]`.
@@ -239,7 +242,7 @@ def from_identity(identity: Any) -> Exam:
     try:
         name, train, test = given.pop("split"), given.pop("train"), given.pop("test")
         # A side that was not asked about is filled up with what the other leaves.
-        rest = set(range(dynamics.NUM_RULES))
+        rest = set(range(elementary.NUM_RULES))
         split = splits.Split(
             name, tuple(train or rest - set(test)), tuple(test or rest - set(train))
         )

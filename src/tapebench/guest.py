@@ -37,7 +37,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from tapebench import dynamics
+from tapebench.physics.families import elementary
 from tapebench.policy import Policy, blind
 
 DEADLINE = 60.0
@@ -192,7 +192,7 @@ def check_actions(actions: Any, num: int, length: int, name: str) -> np.ndarray:
 def check_belief(belief: Any, name: str) -> np.ndarray:
     """A belief as float32 `[B, 256]`; refused if it is not one."""
     array = np.asarray(belief, np.float32)
-    if array.ndim != 2 or array.shape[1] != dynamics.NUM_RULES:
+    if array.ndim != 2 or array.shape[1] != elementary.NUM_RULES:
         raise AgentError(f"{name}: belief() gave shape {array.shape}, not [num_envs, 256]")
     if not np.isfinite(array).all() or (array < 0).any() or (abs(array.sum(1) - 1) > 1e-3).any():
         raise AgentError(f"{name}: belief() gave rows that are not probabilities")

@@ -15,9 +15,12 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from tapebench import draw, dynamics, seeding
-from tapebench.naming import one_of
-from tapebench.task import (
+from tapebench.base import seeding
+from tapebench.base.names import one_of
+from tapebench.physics import space, starts
+from tapebench.physics.families import elementary
+from tapebench.tasks.render import picture, text_rows
+from tapebench.tasks.task import (
     MAX_REDRAWS,
     Task,
     parse_cells,
@@ -36,7 +39,7 @@ _BYTE_CELLS = np.unpackbits(
 
 _BYTE_BUFFERS = [row.astype("<f4").tobytes() for row in _BYTE_CELLS]
 
-_LAWS = np.stack(dynamics.law(np.arange(dynamics.NUM_RULES)))
+_LAWS = np.stack(elementary.law(np.arange(elementary.NUM_RULES)))
 """Every rule's `dynamics.law`, uint32 `[8, 256, 1]`."""
 
 
@@ -103,7 +106,7 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
         self._ended = False
         self._tape = self._goal = self._rule = self._t = 0
         self._distance = 0.0
-        self._law: dynamics.Law = ()
+        self._law: elementary.Law = ()
         self._history: list[int] = []
         self._flips: list[int] = []
 
@@ -116,7 +119,7 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
         # The rule is drawn even where it is given, so that the draws after it do not move.
         rule = rules[int(self.np_random.integers(len(rules)))]
         if "rule" in given:
-            rule = dynamics.check_rule(given["rule"])
+            rule = elementary.check_rule(given["rule"])
         if "goal" in given:
             goal = parse_goal(given["goal"], length)
         else:
@@ -129,7 +132,7 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
             tape = self._draw_start(goal)
         # Nothing has changed before everything that was given has been checked.
         self._rule, self._goal, self._tape = rule, goal, tape
-        self._law = dynamics.law(rule)
+        self._law = elementary.law(rule)
         self._distance = self._distances[(self._tape ^ self._goal).bit_count()]
         self._t = 0
         self._started, self._ended = True, False
@@ -151,7 +154,7 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
             raise ValueError(f"an action is one integer cell, not {action!r}") from None
         if not 0 <= cell < length:
             raise ValueError(f"action {cell} is no cell: choose from 0 to {length - 1}")
-        tape = dynamics.evolve_by(self._tape ^ (1 << cell), self._law, length)
+        tape = elementary.evolve_by(self._tape ^ (1 << cell), self._law, length)
         if chosen.noise:
             tape ^= self._draw(chosen.noise)
         distance = self._distances[(tape ^ self._goal).bit_count()]
@@ -174,8 +177,8 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
             raise ResetNeeded("call reset() before render()")
         tapes = [np.frombuffer(self._cells(tape), "<f4") for tape in self._history]
         if self.render_mode == "ansi":
-            return "\n".join(draw.text_rows(tapes, self._flips)) + "\n"
-        return draw.picture(tapes, self._flips, rows=self.task.horizon + 1)
+            return "\n".join(text_rows(tapes, self._flips)) + "\n"
+        return picture(tapes, self._flips, rows=self.task.horizon + 1)
 
     def _draw_start(self, goal: int) -> int:
         """A start tape that is not the goal."""
@@ -259,10 +262,10 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self.single_observation_space = _observation_space(self.task)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
-        length, words = self.task.length, dynamics.num_words(self.task.length)
+        length, words = self.task.length, space.num_words(self.task.length)
         self._rules = np.array(self.task.rules, np.uint32)
-        self._fixed_goal = dynamics.to_words(self.task.goal or 0, length)
-        self._hidden = dynamics.to_words(self.task.hidden, length)
+        self._fixed_goal = space.to_words(self.task.goal or 0, length)
+        self._hidden = space.to_words(self.task.hidden, length)
         self._everyone = np.ones(self.num_envs, bool)
         self._everyone.flags.writeable = False
         # Each tape's bytes and one more, which is zero.
@@ -304,12 +307,12 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
                 f"episode {int(self._over[0])} has ended: "
                 'call reset(options={"reset_mask": ended}) before step()'
             )
-        flipped = dynamics.flip(self._tape, cells)
-        self._tape = dynamics.evolve_by(flipped, tuple(self._masks), length)
+        flipped = space.flip(self._tape, cells)
+        self._tape = elementary.evolve_by(flipped, tuple(self._masks), length)
         if chosen.noise:
             lane = seeding.NOISE + self._t[:, None].astype(np.uint32) * np.uint32(length)
-            self._tape ^= seeding.bernoulli_words(self._stream, lane, chosen.noise, length)
-        before, self._distance = self._distance, dynamics.distance(self._tape, self._goal, length)
+            self._tape ^= starts.bernoulli_words(self._stream, lane, chosen.noise, length)
+        before, self._distance = self._distance, space.distance(self._tape, self._goal, length)
         self._t += 1
         terminated = self._distance == 0
         truncated = (self._t >= chosen.horizon) & ~terminated
@@ -348,7 +351,7 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         if "goal" in given:
             goal = self._parse_tapes("goal", given["goal"])[which]
         elif chosen.goal is None:
-            goal = drawn[:, 4 : 4 + words] & dynamics.full(length)
+            goal = drawn[:, 4 : 4 + words] & space.full(length)
         else:
             goal = self._fixed_goal
         if "tape" in given:
@@ -356,7 +359,7 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             if (tape == goal).all(axis=-1).any():
                 raise ValueError("a start tape is its goal: give another tape or goal")
         elif chosen.start_density == 0.5:
-            tape = goal ^ seeding.nonzero_words(drawn[:, 4 + words :], length)
+            tape = goal ^ starts.nonzero_words(drawn[:, 4 + words :], length)
         else:
             tape = self._draw_biased(goal, len(which))
         if chosen.noise:
@@ -366,7 +369,7 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._masks[:, which] = _LAWS[:, rule]
         self._goal[which] = goal
         self._tape[which] = tape
-        self._distance[which] = dynamics.distance(tape, goal, length)
+        self._distance[which] = space.distance(tape, goal, length)
         self._t[which] = 0
 
     def _draw_biased(self, goal: np.ndarray, num: int) -> np.ndarray:
@@ -377,7 +380,7 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             if not again.any():
                 return tape
             uniform = self.np_random.random((int(again.sum()), self.task.length))
-            tape[again] = dynamics.pack(uniform < self.task.start_density)
+            tape[again] = space.pack(uniform < self.task.start_density)
         tape[(tape == goal).all(axis=-1), 0] ^= np.uint32(1)
         return tape
 
@@ -385,9 +388,9 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         """A tape for all or one for each, given as cells, as words `[N, W]`."""
         length = self.task.length
         if name == "goal" and isinstance(given, str):
-            words = dynamics.to_words(parse_goal(given, length), length)
+            words = space.to_words(parse_goal(given, length), length)
         else:
-            words = dynamics.pack(parse_cells(given, length, name, self.num_envs))
+            words = space.pack(parse_cells(given, length, name, self.num_envs))
         return np.broadcast_to(words, self._tape.shape)
 
     def _observe(self) -> np.ndarray:
@@ -483,7 +486,7 @@ def _check_rules(rule: Any, num: int) -> np.ndarray:
     if array.shape not in ((), (num,)):
         raise ValueError(f"rule must be one rule or {num} of them, not shape {array.shape}")
     for member in np.unique(array):
-        dynamics.check_rule(member)
+        elementary.check_rule(member)
     return np.broadcast_to(array, (num,))
 
 

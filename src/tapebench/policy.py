@@ -22,9 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import dynamics, seeding
-from tapebench.naming import one_of
-from tapebench.task import Task
+from tapebench.base import seeding
+from tapebench.base.names import one_of
+from tapebench.physics import space
+from tapebench.physics.families import elementary
+from tapebench.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -163,12 +165,12 @@ def _act_flip_ones(length: int, memory: Any, obs: Any, stream: Any) -> tuple[Any
 def _act_greedy(
     length: int, goal: int | None, memory: Any, obs: Any, stream: Any
 ) -> tuple[Any, Any]:
-    tape = dynamics.pack(obs[:, :length])[:, None]
+    tape = space.pack(obs[:, :length])[:, None]
     if goal is None:
-        target = dynamics.pack(obs[:, length + 1 :])[:, None]
+        target = space.pack(obs[:, length + 1 :])[:, None]
     else:
-        target = dynamics.to_words(goal, length)
+        target = space.to_words(goal, length)
     every_cell = np.arange(length, dtype=np.uint32)[None]
-    after = dynamics.step(tape, every_cell, memory[:, None], length)
-    wrong = dynamics.hamming(after, target).astype(np.float32)
+    after = elementary.step(tape, every_cell, memory[:, None], length)
+    wrong = space.hamming(after, target).astype(np.float32)
     return memory, (wrong + seeding.uniform(stream, length)).argmin(axis=-1)

@@ -19,24 +19,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapebench import (
-    bundle,
-    exact,
-    guest,
-    references,
-    rules,
-    score,
-    seating,
-    splits,
-    store,
-    training,
-)
+from tapebench import bundle, guest, references, score, seating, training
+from tapebench.base import files
+from tapebench.base.names import one_of
 from tapebench.exam import Exam, make_exam
 from tapebench.guest import AgentError
-from tapebench.naming import one_of
+from tapebench.physics import exact, features
 from tapebench.policy import Policy
 from tapebench.rollout import Episodes, Sitting, Steps, prepare
 from tapebench.seating import OWN, Conditions
+from tapebench.tasks import splits
 
 Progress = Callable[[str, int, int], Any]
 """Told what is being done, how much of it is, and how much there is."""
@@ -126,7 +118,7 @@ class Outcome:
         about = {
             "policy": self.policy,
             "sees_rule": self.sees_rule,
-            "provenance": store.provenance(self.seconds),
+            "provenance": files.provenance(self.seconds),
         }
         bundle.write(path, self.runs[0], self.exam, about, self.conditions)
 
@@ -481,7 +473,7 @@ def _representative(split: splits.Split, count: int) -> tuple[int, ...]:
     A systematic sample: sorted by type, then by exact ceiling, every so-many-th rule is taken.
     """
     ceilings = splits.difficulties()["ceiling L16"]
-    table = rules.table()
+    table = features.table()
     order = sorted(split.train, key=lambda rule: (table[rule].type, ceilings[rule], rule))
     places = (np.arange(count) + 0.5) * len(order) / count
     return tuple(sorted([*split.test, *(order[int(place)] for place in places)]))

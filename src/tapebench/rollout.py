@@ -23,11 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapebench import dynamics, seeding, splits
-from tapebench import task as tasks
+from tapebench.base import seeding
 from tapebench.gym import TapeVectorEnv
+from tapebench.physics import space
+from tapebench.physics.starts import exam_tapes
 from tapebench.policy import Policy
 from tapebench.seating import OWN, Seating, verdict
+from tapebench.tasks import splits
+from tapebench.tasks import task as tasks
 
 if TYPE_CHECKING:
     from tapebench import env as envs
@@ -202,7 +205,7 @@ class Sitting:
         horizon, trials = self.task.horizon, self.trials
         cells = np.full((self.num, trials, horizon), -1, np.int16)
         wrong = np.zeros((self.num, trials, horizon + 1), np.int16)
-        wrong[:, :, 0] = dynamics.hamming(self.start.tape, self.start.goal).T
+        wrong[:, :, 0] = space.hamming(self.start.tape, self.start.goal).T
         is_new = np.ones(self.num, bool)
         for rows, steps in played:
             seat, column = np.nonzero(steps.moved & is_new[rows][:, None])
@@ -316,12 +319,12 @@ def exam_start(
     """Every rule from every exam tape, rule by rule, then trial by trial."""
     count = trials * episodes
     streams = seeding.exam_streams(count, salt=salt)
-    words = np.arange(dynamics.num_words(task.length), dtype=np.uint32)
+    words = np.arange(space.num_words(task.length), dtype=np.uint32)
     if task.goal is None:
-        goals = seeding.draw(streams, seeding.GOAL + words) & dynamics.full(task.length)
+        goals = seeding.draw(streams, seeding.GOAL + words) & space.full(task.length)
     else:
-        goals = np.tile(dynamics.to_words(task.goal, task.length), (count, 1))
-    tapes = seeding.exam_tapes(task.length, count, goals=goals, salt=salt)
+        goals = np.tile(space.to_words(task.goal, task.length), (count, 1))
+    tapes = exam_tapes(task.length, count, goals=goals, salt=salt)
 
     def on_every_rule(values: np.ndarray) -> np.ndarray:
         apart = values.reshape(trials, episodes, *values.shape[1:])
@@ -346,8 +349,8 @@ def _given(task: tasks.Task, start: Start) -> dict[str, Any]:
     """First states `[B]` as the vector environment takes them."""
     return {
         "rule": start.rule,
-        "tape": dynamics.unpack(start.tape, task.length),
-        "goal": dynamics.unpack(start.goal, task.length),
+        "tape": space.unpack(start.tape, task.length),
+        "goal": space.unpack(start.goal, task.length),
         "stream": start.stream,
     }
 
@@ -451,7 +454,7 @@ def _compiled_scan() -> Callable[..., Any]:
             _, after, _, terminated, truncated, _ = step(None, state, action, params)
             is_valid = (action >= 0) & (action < env.length)
             cell = jnp.where(running, jnp.where(is_valid, action, _INVALID), -1).astype(jnp.int16)
-            wrong = dynamics.hamming(after.tape, after.goal).astype(jnp.int16)
+            wrong = space.hamming(after.tape, after.goal).astype(jnp.int16)
             out = cell, wrong, trial, state.t, seen
             state = choose(running, after, state)
             is_over = running & (terminated | truncated)

@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import references, rules, seating, seeding, stats
+from tapebench import references, seating, stats
+from tapebench.base import seeding
 from tapebench.exam import SUBSETS, UNKNOWN, Exam
+from tapebench.physics import features
 from tapebench.rollout import Episodes, rollout
 
 TOLERANCES = (1 / 32, 1 / 16, 0.1)
@@ -316,7 +318,7 @@ def _by_type(
     runs: Sequence[Episodes], exam: Exam, ceilings: np.ndarray
 ) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    for kind in rules.TYPES:
+    for kind in features.TYPES:
         for subset in SUBSETS:
             at = np.flatnonzero((exam.types == kind) & (exam.subsets == subset))
             if not len(at):

@@ -25,7 +25,16 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from tapebench import store
+from tapebench.base.files import (
+    aside,
+    file_hash,
+    read_json,
+    read_table,
+    user_cache,
+    write_bytes,
+    write_text,
+)
+from tapebench.runs import store
 
 SCHEMA = 1
 
@@ -49,8 +58,8 @@ def pack(paths: Sequence[Path], command: str, place: Path, policies: int = 0) ->
     from a piece it may be there of fewer. The same runs give the same bytes. Returns the path of
     the JSON file.
     """
-    paths = sorted(paths, key=lambda path: int(store.read_json(path / "spec.json")["seed"]))
-    specs = [store.read_json(path / "spec.json") for path in paths]
+    paths = sorted(paths, key=lambda path: int(read_json(path / "spec.json")["seed"]))
+    specs = [read_json(path / "spec.json") for path in paths]
     shared = [
         {key: value for key, value in spec.items() if key not in ("id", "seed")} for spec in specs
     ]
@@ -63,7 +72,7 @@ def pack(paths: Sequence[Path], command: str, place: Path, policies: int = 0) ->
     files = [str(path / "curve.parquet") for path in paths]
     last = int(shared[0]["last"])
     table = place / f"{name}.parquet"
-    with store.aside(table) as file, duckdb.connect() as connection:
+    with aside(table) as file, duckdb.connect() as connection:
         connection.execute(
             "copy (select * exclude back from (select *, dense_rank() over "
             "(partition by seed order by step desc) as back "
@@ -76,13 +85,13 @@ def pack(paths: Sequence[Path], command: str, place: Path, policies: int = 0) ->
         "schema": SCHEMA,
         "runs": runs,
         "command": command,
-        "sha256": store.file_hash(table),
+        "sha256": file_hash(table),
         "spec": shared[0],
         "seeds": [
             {
                 "seed": spec["seed"],
-                "summary": store.read_json(path / "summary.json"),
-                "provenance": store.read_json(path / "provenance.json"),
+                "summary": read_json(path / "summary.json"),
+                "provenance": read_json(path / "provenance.json"),
                 "measured": _measured(path),
             }
             for spec, path in zip(specs, paths, strict=True)
@@ -93,7 +102,7 @@ def pack(paths: Sequence[Path], command: str, place: Path, policies: int = 0) ->
     if any(found := [store.load_checkpoint(path) for path in paths[:policies]]):
         learned = {path: one for path, one in zip(paths, found, strict=False) if one}
         document["policies"] = _pack_policies(learned, about.with_suffix(".safetensors"))
-    store.write_text(about, json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n")
+    write_text(about, json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n")
     return about
 
 
@@ -101,7 +110,7 @@ def _measured(path: Path) -> dict[str, Any]:
     """What experiments have measured of a run since it ended, by file below its root."""
     root, run = path.parents[3], store.result_hash(path)
     return {
-        name: store.read_json(file)
+        name: read_json(file)
         for file in sorted(root.glob(f"*/*/*-{run}*.json"))
         if MEASURED.fullmatch(name := file.relative_to(root).as_posix())
     }
@@ -119,17 +128,17 @@ def _pack_policies(
     arrays: dict[str, np.ndarray] = {}
     manifests = []
     for path, (step, state) in learned.items():
-        seed = store.read_json(path / "spec.json")["seed"]
+        seed = read_json(path / "spec.json")["seed"]
         arrays |= {f"{seed}/{name}": array for name, array in api.learned(state).items()}
-        manifest = store.read_json(path / "checkpoints" / f"{step:012d}.json")
+        manifest = read_json(path / "checkpoints" / f"{step:012d}.json")
         manifests.append({"seed": seed, "step": step, "about": manifest["about"]})
-    store.write_bytes(file, save(arrays))
-    return {"sha256": store.file_hash(file), "checkpoints": manifests}
+    write_bytes(file, save(arrays))
+    return {"sha256": file_hash(file), "checkpoints": manifests}
 
 
 def read(about: Path) -> dict[str, Any]:
     """The JSON file of a piece, checked together with its table and what was learned."""
-    document = store.read_json(about)
+    document = read_json(about)
     try:
         if document["schema"] != SCHEMA:
             raise ValueError(f"{about} is of schema {document['schema']}, not {SCHEMA}")
@@ -137,7 +146,7 @@ def read(about: Path) -> dict[str, Any]:
         if "policies" in document:
             sums[".safetensors"] = document["policies"]["sha256"]
         for suffix, digest in sums.items():
-            if store.file_hash(about.with_suffix(suffix)) != digest:
+            if file_hash(about.with_suffix(suffix)) != digest:
                 raise ValueError(f"{about.with_suffix(suffix)} is not what {about.name} says")
         learned = document.get("policies", {}).get("checkpoints", [])
         for one in [*document["seeds"], *learned]:
@@ -158,8 +167,8 @@ def _run_id(document: Mapping[str, Any], one: Mapping[str, Any]) -> store.RunId:
 def unpack(pieces: Iterable[Path], root: Path) -> None:
     """Lay out the runs of pieces below `root`, which must not be there yet: all of them or none."""
     root.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{root.name}.", dir=root.parent) as aside:
-        built = Path(aside) / "runs"
+    with tempfile.TemporaryDirectory(prefix=f".{root.name}.", dir=root.parent) as beside:
+        built = Path(beside) / "runs"
         built.mkdir()
         with duckdb.connect() as connection:
             for about in pieces:
@@ -234,7 +243,7 @@ def directory() -> Path:
     if not known:
         raise ValueError("this version comes without results: tape bench makes some")
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in known)).hexdigest()
-    root = store.user_cache() / f"results-{digest[:16]}"
+    root = user_cache() / f"results-{digest[:16]}"
     if not root.is_dir():
         unpack(known, root)
     return root
@@ -242,7 +251,7 @@ def directory() -> Path:
 
 def difference(known: Path, made: Path) -> str | None:
     """How a run made anew differs from the one that is known, in a sentence; None if not a bit."""
-    ours, theirs = (store.read_table(path / "curve.parquet") for path in (made, known))
+    ours, theirs = (read_table(path / "curve.parquet") for path in (made, known))
     at = np.isin(ours["step"], theirs["step"])
     order = [
         np.lexsort((table["rule"][rows], table["step"][rows]))
@@ -267,7 +276,7 @@ def difference(known: Path, made: Path) -> str | None:
 
 def circumstances(known: Path, made: Path) -> list[str]:
     """What was different when two runs were made: software, processor. Revisions do not count."""
-    before, after = (store.read_json(path / "provenance.json") for path in (known, made))
+    before, after = (read_json(path / "provenance.json") for path in (known, made))
     found = []
     for group in ("versions", "machine"):
         for name in sorted(before[group].keys() | after[group].keys()):

@@ -27,7 +27,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from tapebench import store, training
+from tapebench import training
+from tapebench.base import files
+from tapebench.runs import store
 from tapebench.training import RunSpec
 
 ATTEMPTS = 2
@@ -363,7 +365,7 @@ def make_run(
                     )
                 finally:
                     close_log()
-            except store.BusyError:
+            except files.BusyError:
                 return {"busy": str(spec.id)}
             except Exception:
                 traceback.print_exc()
@@ -410,7 +412,7 @@ def take_core(cores: Sequence[int]) -> IO[str] | None:
     If all are taken, to the first of them: to one in any case, since XLA compiles for as many as
     there are, and two add up in another order. A core is taken as long as the file is open.
     """
-    place = store.user_cache() / "cores"
+    place = files.user_cache() / "cores"
     for core in cores:
         with suppress(OSError):
             place.mkdir(parents=True, exist_ok=True)

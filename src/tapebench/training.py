@@ -19,12 +19,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tapebench import __version__, score, seeding, splits, store
+from tapebench import __version__, score
+from tapebench.base import files, seeding
 from tapebench.exam import SUBSETS, Exam, make_exam
 from tapebench.policy import Policy
 from tapebench.rollout import rollout
-from tapebench.store import RunId
-from tapebench.task import Task, make_task
+from tapebench.runs import store
+from tapebench.runs.results import load_results
+from tapebench.runs.store import RunId
+from tapebench.tasks import splits
+from tapebench.tasks.task import Task, make_task
 
 if TYPE_CHECKING:
     from tapebench.agents.api import Agent
@@ -264,7 +268,7 @@ class _Trainer:
                 self.seconds = _check_begun(spec, opened, found[0])
                 self.step, arrays = found
                 self.state = api.from_arrays(jax.eval_shape(self.agent.init, key), arrays)
-        except store.DamageError as error:
+        except files.DamageError as error:
             # Of damaged files nothing is gone on from: the result would not be the same.
             opened.begin_anew()
             found = None
@@ -325,10 +329,10 @@ class _Trainer:
             self.opened.extend("train", table | {"seed": np.full(len(self.events), self.spec.seed)})
             self.events = []
         spent = self.seconds + time.monotonic() - self.began
-        about = store.provenance(spent)
+        about = files.provenance(spent)
         if self.together > 1:
             about["together"] = self.together
-        store.write_json(self.opened.path / "provenance.json", about)
+        files.write_json(self.opened.path / "provenance.json", about)
         self.opened.save_checkpoint(self.step, api.to_arrays(self.state), self.about)
 
     def _tell(self, note: str = "") -> None:
@@ -354,10 +358,10 @@ def _check_begun(spec: RunSpec, opened: store.Run, step: int) -> float:
     counted = spec.steps - spec.last * spec.evaluate_every
     for name, steps in (("curve", expected), ("eval", expected[expected > counted])):
         if len(steps) and not np.isin(steps, opened.read(name)["step"]).all():
-            raise store.DamageError(f"{opened.path / name}.parquet lacks evaluations")
-    seconds = store.read_object(opened.path / "provenance.json").get("seconds")
+            raise files.DamageError(f"{opened.path / name}.parquet lacks evaluations")
+    seconds = files.read_object(opened.path / "provenance.json").get("seconds")
     if not isinstance(seconds, (int, float)):
-        raise store.DamageError(f"{opened.path}/provenance.json does not say how long it took")
+        raise files.DamageError(f"{opened.path}/provenance.json does not say how long it took")
     return float(seconds)
 
 
@@ -376,7 +380,7 @@ def _about(spec: RunSpec) -> dict[str, Any]:
     return about
 
 
-def summarise(curve: store.Table, episodes: store.Table, last: int) -> dict[str, Any]:
+def summarise(curve: files.Table, episodes: files.Table, last: int) -> dict[str, Any]:
     """A run in a few numbers: means over its last evaluations, by subset, by type and by the steps
     that a tape needs.
 
@@ -433,7 +437,7 @@ class Stored(NamedTuple):
 
 def load_run(path: Path, task: Task) -> Stored:
     """A run's policy, to act in `task`: tapes and observations must be of the size it knows."""
-    spec = from_dict(store.read_json(path / "spec.json"))
+    spec = from_dict(files.read_json(path / "spec.json"))
     if task.length != spec.length:
         raise ValueError(
             f"{spec.id} was trained on tapes of {spec.length} cells, not {task.length}: "
@@ -472,10 +476,10 @@ def load_runs(path: Path, task: Task) -> list[Stored]:
     if (path / "spec.json").is_file() or store.has_marker(path):
         paths: tuple[Path, ...] = (path,)
     else:
-        stored = store.load(path)
+        stored = load_results(path)
         paths = stored.paths
         for damage in stored.left_out:
-            warnings.warn(str(damage), store.DamageWarning, stacklevel=2)
+            warnings.warn(str(damage), files.DamageWarning, stacklevel=2)
     found = [load_run(run, task) for run in paths]
     if not found:
         raise ValueError(f"there are no finished runs in {path}")
@@ -492,6 +496,6 @@ def use_compilation_cache() -> None:
     """
     import jax
 
-    place = store.user_cache() / "jax" / f"{len(os.sched_getaffinity(0))}-cores"
+    place = files.user_cache() / "jax" / f"{len(os.sched_getaffinity(0))}-cores"
     jax.config.update("jax_compilation_cache_dir", str(place))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

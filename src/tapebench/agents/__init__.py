@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tapebench.naming import one_of
+from tapebench.base.names import one_of
 
 if TYPE_CHECKING:
     from tapebench import env as envs

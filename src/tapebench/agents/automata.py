@@ -66,7 +66,6 @@ import numpy as np
 import optax
 from jax import Array
 
-from tapebench import dynamics, seeding
 from tapebench.agents import nn, replay
 from tapebench.agents.api import (
     Agent,
@@ -78,7 +77,9 @@ from tapebench.agents.api import (
     observation_size,
 )
 from tapebench.agents.replay import Replay
-from tapebench.naming import one_of
+from tapebench.base import seeding
+from tapebench.base.names import one_of
+from tapebench.physics import space
 from tapebench.policy import Policy, blind, flip_a_one
 from tapebench.references import search
 from tapebench.references.ball import MAX_LENGTH
@@ -598,7 +599,7 @@ def make_plans(
     plan = np.full((len(rows), config.plan_depth), -1)
     lost = memory.failed[rows]
     unknown = np.flatnonzero(law != lost)
-    tapes, goals = dynamics.pack(memory.cells[rows]), dynamics.pack(goal[rows])
+    tapes, goals = space.pack(memory.cells[rows]), space.pack(goal[rows])
     for number, *target in sorted({(int(law[i]), *goals[i].tolist()) for i in unknown}):
         group = unknown[(law[unknown] == number) & (goals[unknown] == target).all(axis=1)]
         ways = find_ways(config, tapes[group], budget[group].tolist(), number, length, target)

@@ -48,7 +48,7 @@ from tapebench.agents.api import (
     snapshot,
 )
 from tapebench.agents.replay import Batch, Replay
-from tapebench.naming import one_of
+from tapebench.base.names import one_of
 from tapebench.policy import Policy
 
 if TYPE_CHECKING:

@@ -64,7 +64,6 @@ import numpy as np
 import optax
 from jax import Array
 
-from tapebench import seeding
 from tapebench.agents import nn, ppo, replay, returns
 from tapebench.agents.api import (
     Agent,
@@ -92,7 +91,8 @@ from tapebench.agents.rssm import (
     symexp,
     symlog,
 )
-from tapebench.naming import one_of
+from tapebench.base import seeding
+from tapebench.base.names import one_of
 from tapebench.policy import Policy
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from tapebench import dynamics
-from tapebench.naming import one_of
+from tapebench.base.names import one_of
+from tapebench.physics import space
 
 NETWORKS = ("mlp", "conv")
 
@@ -195,8 +195,8 @@ def case_shares(before: Array, after: Array, length: int) -> Array:
 
     Case `2 n + after` is the neighbourhood `n = 4l + 2c + r` whose middle cell became `after`.
     """
-    left, right = dynamics.neighbours(before, length)
-    every = dynamics.full(length)
+    left, right = space.neighbours(before, length)
+    every = space.full(length)
     found = [every]
     for bits in (left, before, right, after):
         found = [part & side for part in found for side in (~bits, bits)]

@@ -44,7 +44,6 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from tapebench import dynamics
 from tapebench.agents import dqn, nn, replay
 from tapebench.agents.api import (
     Agent,
@@ -54,7 +53,8 @@ from tapebench.agents.api import (
     observation_size,
 )
 from tapebench.agents.replay import Replay
-from tapebench.naming import one_of
+from tapebench.base.names import one_of
+from tapebench.physics import space
 
 if TYPE_CHECKING:
     from tapebench import env as envs
@@ -133,8 +133,8 @@ class Encoder(eqx.Module):
     def __call__(self, before: Array, action: Array, after: Array) -> Gaussian:
         """Tapes `[..., L]` and actions `[...]` -> factors `[..., Z]`."""
         if self.by_cell:
-            flipped = dynamics.flip(dynamics.pack(before), action)
-            x = nn.case_shares(flipped, dynamics.pack(after), before.shape[-1])
+            flipped = space.flip(space.pack(before), action)
+            x = nn.case_shares(flipped, space.pack(after), before.shape[-1])
         else:
             chosen = jax.nn.one_hot(action, self.num_actions)
             x = jnp.concatenate([before, chosen, after], axis=-1)

@@ -44,7 +44,7 @@ from tapebench.agents.api import (
     observation_size,
     snapshot,
 )
-from tapebench.naming import one_of
+from tapebench.base.names import one_of
 from tapebench.policy import Policy
 
 if TYPE_CHECKING:

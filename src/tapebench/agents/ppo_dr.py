@@ -21,9 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from tapebench import seeding
 from tapebench.agents import ppo
 from tapebench.agents.api import Agent, check_shares
+from tapebench.base import seeding
 
 if TYPE_CHECKING:
     from tapebench import env as envs

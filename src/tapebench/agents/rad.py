@@ -32,7 +32,7 @@ from jax import Array
 from tapebench.agents import dqn
 from tapebench.agents.api import Agent, check_counts, check_shares
 from tapebench.agents.replay import Batch
-from tapebench.naming import one_of
+from tapebench.base.names import one_of
 
 if TYPE_CHECKING:
     from tapebench import env as envs

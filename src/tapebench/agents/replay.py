@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from tapebench import dynamics
+from tapebench.physics import space
 
 
 @jax.tree_util.register_dataclass
@@ -103,7 +103,7 @@ def empty(obs: Array, capacity: int, length: int, horizon: Array) -> Replay:
     """Room for at least `capacity` transitions, at the first observations `[E, D]`."""
     num, size = obs.shape
     rows = -(-capacity // num) + 1
-    words = dynamics.num_words(size - 1)
+    words = space.num_words(size - 1)
     replay = Replay(
         bits=jnp.zeros((rows, num, words), jnp.uint32),
         t=jnp.zeros((rows, num), jnp.uint16),
@@ -195,7 +195,7 @@ def past(replay: Replay, places: Places, length: int) -> Past:
     ago, env = places.ago[:, None] + back, places.env[:, None]
     row = _rows(replay, ago)
     bits = _get(replay.bits, row, env)
-    tapes = dynamics.unpack(bits, replay.length).astype(jnp.float32)
+    tapes = space.unpack(bits, replay.length).astype(jnp.float32)
     t = _get(replay.t, row[:, :1], env)
     return Past(
         before=tapes[:, 1:],
@@ -212,7 +212,7 @@ def _observe(replay: Replay, obs: Array) -> Replay:
     t = jnp.rint(obs[:, length] * replay.horizon).astype(jnp.uint16)
     return replace(
         replay,
-        bits=replay.bits.at[here].set(dynamics.pack(cells)),
+        bits=replay.bits.at[here].set(space.pack(cells)),
         t=replay.t.at[here].set(t),
     )
 
@@ -220,8 +220,8 @@ def _observe(replay: Replay, obs: Array) -> Replay:
 def _observation(replay: Replay, row: Array, env: Array) -> Array:
     """The float observations at these rows, as the environment gave them."""
     length, size = replay.length, replay.observation_size
-    cells = dynamics.unpack(_get(replay.bits, row, env), size - 1).astype(jnp.float32)
-    time = dynamics.share(_get(replay.t, row, env), replay.horizon)
+    cells = space.unpack(_get(replay.bits, row, env), size - 1).astype(jnp.float32)
+    time = space.share(_get(replay.t, row, env), replay.horizon)
     return jnp.concatenate([cells[..., :length], time[..., None], cells[..., length:]], axis=-1)
 
 

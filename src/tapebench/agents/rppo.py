@@ -39,9 +39,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from tapebench import dynamics
 from tapebench.agents import nn, ppo
 from tapebench.agents.api import Agent, check_counts, observation_size
+from tapebench.physics import space
 
 if TYPE_CHECKING:
     from tapebench import env as envs
@@ -132,8 +132,8 @@ class Cells(eqx.Module):
 
     def __call__(self, before: Array, action: Array, obs: Array, is_first: Array) -> Array:
         """The last observation, what was done there, and the present one -> `[..., F]`."""
-        flipped = dynamics.flip(dynamics.pack(before[..., : self.length]), action)
-        after = dynamics.pack(obs[..., : self.length])
+        flipped = space.flip(space.pack(before[..., : self.length]), action)
+        after = space.pack(obs[..., : self.length])
         shares = nn.case_shares(flipped, after, self.length)
         # Cells of the same case look up the same entry, so counting the cases is enough.
         entries = jax.nn.relu(nn.linear(self.table, jnp.eye(nn.CASES)))

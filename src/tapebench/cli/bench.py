@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from tapebench.base.names import one_of
 from tapebench.cli.console import in_a_line, name_damage, progress, screen
 from tapebench.cli.train import name_remade, parse_seeds
-from tapebench.naming import one_of
 
 if TYPE_CHECKING:
     from tapebench.bench import Plan, Summary
@@ -194,12 +194,13 @@ class Bench:
 
     def measure_baselines(self, planned: Plan) -> tuple[dict[str, Line], list[str]]:
         """What needs no training on this exam; and why it could not be kept, if it was not."""
-        from tapebench import score, store, training
+        from tapebench import score, training
+        from tapebench.base import files
         from tapebench.report import results
 
         try:
             known = results.known_lines(planned.exam, self.results)
-        except store.DamageError as error:
+        except files.DamageError as error:
             print(f"tape: {error}: measuring it again", file=sys.stderr)
             known = None
         if known is not None:

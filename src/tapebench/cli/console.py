@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tapebench.store import Damage, Results
+    from tapebench.runs.results import Damage, Results
 
 
 def report(
@@ -43,9 +43,9 @@ def screen(stderr: bool = False) -> Console:
 
 def load_results(place: Path) -> Results:
     """The finished runs under a directory; those that do not count are named on standard error."""
-    from tapebench import store
+    from tapebench.runs import results
 
-    found = store.load(place)
+    found = results.load_results(place)
     name_damage(found.left_out)
     return found
 
@@ -59,12 +59,13 @@ def name_damage(damaged: Iterable[Damage]) -> None:
 
 def name_damage_in(*names: str) -> None:
     """`name_damage` of what is a directory of runs; a run that is named itself is refused later."""
-    from tapebench import store
+    from tapebench.base import files
+    from tapebench.runs import results, store
 
     for name in names:
         if Path(name).is_dir() and not store.has_marker(name):
-            name_damage(store.load(name).left_out)
-    warnings.simplefilter("ignore", store.DamageWarning)  # they have been named
+            name_damage(results.load_results(name).left_out)
+    warnings.simplefilter("ignore", files.DamageWarning)  # they have been named
 
 
 def in_a_line(error: Exception) -> str:

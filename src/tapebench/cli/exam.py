@@ -96,7 +96,8 @@ class Evaluate:
     """Print one JSON document."""
 
     def run(self) -> None:
-        from tapebench import bundle, protocol, store
+        from tapebench import bundle, protocol
+        from tapebench.base import files
         from tapebench.guest import AgentError
 
         for target in (self.bundle, self.out):
@@ -127,7 +128,7 @@ class Evaluate:
                 raise ValueError(f"{failure} (no episode was finished)") from None
             kept = free_name(Path("unfinished.parquet"))
             try:
-                store.write_table(kept, rows)
+                files.write_table(kept, rows)
             except ValueError as error:
                 raise ValueError(f"{failure} (finished episodes are lost: {error})") from None
             count = len(rows["success"])
@@ -139,7 +140,7 @@ class Evaluate:
             print_score(document)
         failures = []
         for target, write in (
-            (self.out, lambda path: store.write_table(path, outcome.rows())),
+            (self.out, lambda path: files.write_table(path, outcome.rows())),
             (self.bundle, outcome.write_bundle),
         ):
             if target is not None:

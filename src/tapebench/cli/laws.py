@@ -36,7 +36,7 @@ class Show:
     """Write the diagram to this file as a picture instead."""
 
     def run(self) -> None:
-        from tapebench import draw
+        from tapebench.tasks import render
 
         if not self.rule:
             raise ValueError("name at least one rule: --rule 30")
@@ -44,29 +44,31 @@ class Show:
             check_target(self.png)
         panels = [self._panel(rule) for rule in self.rule]
         if self.png is not None:
-            draw.save_png(panels, self.png)
+            render.save_png(panels, self.png)
             print(f"wrote {self.png}", file=sys.stderr)
         else:
-            draw.print_panels(panels)
+            render.print_panels(panels)
 
     def _panel(self, rule: int) -> Any:
-        from tapebench import draw, dynamics, rules, seeding, splits
-        from tapebench.task import make_task
+        from tapebench.physics import features, space, starts
+        from tapebench.physics.families import elementary
+        from tapebench.tasks import render, splits
+        from tapebench.tasks.task import make_task
 
         if self.episode < 0:
             raise ValueError(f"episode must be 0 or more, not {self.episode}")
-        dynamics.check_rule(rule)
+        elementary.check_rule(rule)
         held_out = rule in splits.load(self.split).test
-        about = f"{rules.table()[rule].type}, {'held out' if held_out else 'seen in training'}"
+        about = f"{features.table()[rule].type}, {'held out' if held_out else 'seen in training'}"
         task = make_task(length=self.length, horizon=self.horizon, rules=rule)
         if self.policy == "none":
-            words = seeding.exam_tapes(self.length, self.episode + 1)[self.episode]
-            tape = dynamics.to_int(words)
+            words = starts.exam_tapes(self.length, self.episode + 1)[self.episode]
+            tape = space.to_int(words)
             tapes = [tape]
             for _ in range(self.horizon):
-                tapes.append(dynamics.evolve(tapes[-1], rule, self.length))
+                tapes.append(elementary.evolve(tapes[-1], rule, self.length))
             cells = [[(tape >> cell) & 1 for cell in range(self.length)] for tape in tapes]
-            return draw.Panel(f"rule {rule}", f"{about}; no flips", cells, [])
+            return render.Panel(f"rule {rule}", f"{about}; no flips", cells, [])
         from tapebench import references, rollout
 
         chosen = references.make(self.policy, task, self.split)
@@ -77,7 +79,7 @@ class Show:
         else:
             outcome = f"distance {episodes.final_distance[0, self.episode]:.2f} at the end"
         title = f"rule {rule}, {self.policy}"
-        return draw.Panel(title, f"{about}; {outcome}", traced.tolist(), flips.tolist())
+        return render.Panel(title, f"{about}; {outcome}", traced.tolist(), flips.tolist())
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,8 @@ class Exact:
     def run(self) -> None:
         from rich.table import Table
 
-        from tapebench import exact
-        from tapebench.task import make_task
+        from tapebench.physics import exact
+        from tapebench.tasks.task import make_task
 
         horizon = self.length if self.horizon is None else self.horizon
         which = parse_rules(self.rules)
@@ -181,10 +183,11 @@ class Oracle:
     """Print one JSON document."""
 
     def run(self) -> None:
-        from tapebench import splits, store
+        from tapebench.base import files
         from tapebench.references import oracle
         from tapebench.references.mpc import mpc
-        from tapebench.task import make_task
+        from tapebench.tasks import splits
+        from tapebench.tasks.task import make_task
 
         for name in ("episodes_per_rule", "seeds"):
             if getattr(self, name) < 1:
@@ -219,7 +222,7 @@ class Oracle:
             runs = oracle.run_seeds(policy, task, self.episodes_per_rule, self.seeds, advance)
         if self.by_type:
             document = head | {"by_type": oracle.by_type(runs)}
-            store.write_text(self.export, json.dumps(document, indent=2) + "\n")
+            files.write_text(self.export, json.dumps(document, indent=2) + "\n")
             print(f"wrote {self.export}", file=sys.stderr)
             rows: list[tuple[str, ...]] = [
                 (kind, f"{row['success']:.3f}", f"{row['mean_return']:.2f}", str(row["episodes"]))

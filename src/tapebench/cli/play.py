@@ -39,8 +39,9 @@ class Play:
     """Open the page in the browser."""
 
     def run(self) -> None:
-        from tapebench import play, splits
+        from tapebench import play
         from tapebench.report import results
+        from tapebench.tasks import splits
 
         splits.load(self.split)
         play.start(self.split, self.length, self.horizon, self.rule)

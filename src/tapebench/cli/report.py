@@ -96,9 +96,9 @@ class Report:
 
     def check_files(self, root: Path) -> None:
         """Compare every file with the hash in its run's marker; say what differs."""
-        from tapebench import store
+        from tapebench.runs.results import load_results
 
-        found = store.load(root, thorough=True)
+        found = load_results(root, thorough=True)
         name_damage(found.damaged)
         if self.json:
             damaged = [

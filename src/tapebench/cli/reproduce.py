@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
+from tapebench.base.names import one_of
 from tapebench.cli.console import name_damage, parse_rules, screen
 from tapebench.cli.train import make_runs
-from tapebench.naming import one_of
 
 if TYPE_CHECKING:
     from tapebench.experiments import Exhibit, Experiment, Results, Scale
@@ -112,10 +112,11 @@ class Reproduce:
 
     def check(self, published: Results) -> None:
         """Make some of the published runs again, and say whether they are the same to the bit."""
-        from tapebench import shipped, store
+        from tapebench import shipped
+        from tapebench.base import files
 
         def seconds(spec: Any) -> float:
-            about = store.read_json(published.path(spec) / "provenance.json")
+            about = files.read_json(published.path(spec) / "provenance.json")
             return float(about["seconds"])
 
         first = {group[0].agent: group[0] for group in published.finished.values()}
@@ -207,12 +208,15 @@ class Reproduce:
 
     def exhibit(self, experiment: Experiment, results: Results) -> None:
         """Print the tables, and write all there is to see."""
-        from tapebench import store, sweep, training
+        from tapebench import sweep, training
+        from tapebench.base import files
         from tapebench.report.page import render_exhibit
+        from tapebench.runs import store
+        from tapebench.runs.results import Damage
 
         damaged = sweep.damaged(results.specs, results.root)
         name_damage(
-            store.Damage(results.root / run, reason, store.remedy(results.root / run))
+            Damage(results.root / run, reason, store.remedy(results.root / run))
             for run, reason in damaged.items()
         )
         if results.settings and not results.finished:
@@ -222,7 +226,7 @@ class Reproduce:
         place = self.place(experiment.name, results.scale.track.name)
         found.save(place, self.pdf)
         page = render_exhibit(experiment.name, experiment.about, found.tables, found.pictures)
-        store.write_text(place / "index.html", page)
+        files.write_text(place / "index.html", page)
         if self.json:
             print(json.dumps(as_document(found, results.missing, place)))
             return

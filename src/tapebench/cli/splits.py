@@ -21,7 +21,7 @@ class SplitsList:
     def run(self) -> None:
         from rich.table import Table
 
-        from tapebench import splits
+        from tapebench.tasks import splits
 
         table = Table("split", "generator", "train", "held out", "stable/periodic/chaotic", "clean")
         for name in splits.names():
@@ -48,7 +48,7 @@ class SplitsShow:
     """Print one JSON document."""
 
     def run(self) -> None:
-        from tapebench import splits
+        from tapebench.tasks import splits
 
         split = splits.load(self.name)
         if self.json:
@@ -76,7 +76,8 @@ class SplitsMake:
     """Write to this file instead of standard output."""
 
     def run(self) -> None:
-        from tapebench import splits, store
+        from tapebench.base import files
+        from tapebench.tasks import splits
 
         if self.out is not None:
             check_target(self.out)
@@ -98,7 +99,7 @@ class SplitsMake:
         if self.out is None:
             print(splits.dump(split), end="")
         else:
-            store.write_text(self.out, splits.dump(split))
+            files.write_text(self.out, splits.dump(split))
             print(f"wrote {self.out}", file=sys.stderr)
 
 
@@ -114,7 +115,8 @@ class SplitsAudit:
     def run(self) -> None:
         from rich.table import Table
 
-        from tapebench import rules, splits
+        from tapebench.physics import features
+        from tapebench.tasks import splits
 
         audit = splits.audit(splits.load(self.name))
         if self.json:
@@ -123,7 +125,7 @@ class SplitsAudit:
         title = f"Audit of {audit.split.name}"
         table = Table("", "train", "held out", title=title)
         table.add_row("rules", str(len(audit.split.train)), str(len(audit.split.test)))
-        for name in rules.TYPES:
+        for name in features.TYPES:
             table.add_row(name, str(audit.types["train"][name]), str(audit.types["test"][name]))
         for name, (train, test) in audit.difficulty.items():
             table.add_row(f"mean {name}", f"{train:.4f}", f"{test:.4f}")

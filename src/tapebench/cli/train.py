@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
+from tapebench.base.names import one_of
 from tapebench.cli.console import parse_rules, screen
-from tapebench.naming import one_of
 
 if TYPE_CHECKING:
     from tapebench.protocol import Track
@@ -81,7 +81,9 @@ class Train:
     """Print one JSON document: the summary of every run."""
 
     def run(self) -> None:
-        from tapebench import agents, store
+        from tapebench import agents
+        from tapebench.base import files
+        from tapebench.runs import store
 
         # Typed here, it may be a file of here. What results name is not imported from here.
         if agents.is_from_outside(self.agent):
@@ -103,7 +105,7 @@ class Train:
             anew=self.anew,
         )
         summaries = {
-            str(spec.id): store.read_object(results / str(spec.id) / "summary.json")
+            str(spec.id): files.read_object(results / str(spec.id) / "summary.json")
             for spec in specs
         }
         if self.json:
@@ -114,7 +116,8 @@ class Train:
 
     def _recorded(self, place: Path) -> tuple[Path, list[RunSpec]]:
         """The results directory and the spec of a run that is there."""
-        from tapebench import store, training
+        from tapebench import training
+        from tapebench.runs import store
 
         own = ("agent", "workers", "together", "log", "anew", "json")
         others = [
@@ -323,8 +326,9 @@ def make_runs(
     With `together`, so many at a time in this process, else in processes of their own. Ends the
     program if it is interrupted or if runs fail.
     """
-    from tapebench import store, sweep
+    from tapebench import sweep
     from tapebench.executors.vmap import Vmap
+    from tapebench.runs import store
 
     todo = list(specs) if anew else sweep.missing(specs, results)
     name_remade({} if anew else sweep.damaged(todo, results), results)

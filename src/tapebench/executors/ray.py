@@ -28,8 +28,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tapebench import store, sweep, training
+from tapebench import sweep, training
+from tapebench.base.files import BusyError, write_bytes
 from tapebench.executors import require
+from tapebench.runs import store
 from tapebench.sweep import Change, Failure, Ledger, Order, Queue
 from tapebench.training import RunSpec
 
@@ -249,7 +251,7 @@ def _scratch() -> Path:
 def _unpack(path: Path, files: Mapping[str, bytes]) -> None:
     for name, data in files.items():
         (path / name).parent.mkdir(parents=True, exist_ok=True)
-        store.write_bytes(path / name, data)
+        write_bytes(path / name, data)
 
 
 def _sees(path: str) -> bool:
@@ -340,7 +342,7 @@ class _Driver:
                 held.opened = held.lock.enter_context(
                     store.open_run(self.root, spec.id, spec.as_dict())
                 )
-            except store.BusyError:
+            except BusyError:
                 return ledger.settle(order, {"busy": True})
             except ValueError as error:
                 return ledger.settle(order, {"error": str(error)})

@@ -18,8 +18,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tapebench import store, sweep, training
+from tapebench import sweep, training
+from tapebench.base import files
 from tapebench.executors import require
+from tapebench.runs import store
 from tapebench.sweep import Change, Failure
 from tapebench.training import RunSpec
 
@@ -140,7 +142,7 @@ class _Worker:
                 is_last = attempt == sweep.ATTEMPTS
                 if is_last:
                     grave.parent.mkdir(exist_ok=True)
-                    store.write_text(grave, answer["error"])
+                    files.write_text(grave, answer["error"])
                 self.say(run=name, state="failed" if is_last else "again", reason=answer["error"])
             if "done" in answer:
                 self.say(run=name, state="done")
@@ -181,7 +183,7 @@ class _Array:
             json.dumps({"run": str(spec.id), "root": str(root), "spec": asdict(spec)})
             for spec in specs
         )
-        store.write_text(place / "runs.jsonl", "\n".join(orders) + "\n")
+        files.write_text(place / "runs.jsonl", "\n".join(orders) + "\n")
 
     def run(self) -> dict[str, str]:
         """Follow the jobs until no run is left, or no job; the runs that failed and why."""

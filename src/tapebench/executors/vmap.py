@@ -19,7 +19,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tapebench import store, sweep, training
+from tapebench import sweep, training
+from tapebench.base import files
+from tapebench.runs import store
 from tapebench.sweep import Change, Failure, Ledger, Order, Queue
 from tapebench.training import RunSpec
 
@@ -82,7 +84,7 @@ class Vmap:
                     opened = held.enter_context(
                         store.open_run(root, spec.id, spec.as_dict(), anew=self.anew and is_first)
                     )
-                except store.BusyError:
+                except files.BusyError:
                     ledger.settle(order, {"busy": True})
                     continue
                 except ValueError as error:

@@ -14,10 +14,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tapebench import protocol, store
+from tapebench import protocol
+from tapebench.base import files
 from tapebench.exam import Exam
 from tapebench.report.figures import Picture
 from tapebench.report.tables import Table
+from tapebench.runs import store
 from tapebench.training import RunSpec
 
 
@@ -143,7 +145,7 @@ class Results:
     def summaries(self, setting: str) -> list[dict[str, Any]]:
         """What its finished runs came to, see `training.summarise`."""
         group = self.finished.get(setting, [])
-        return [store.read_json(self.path(spec) / "summary.json") for spec in group]
+        return [files.read_json(self.path(spec) / "summary.json") for spec in group]
 
     def mark(self, spec: RunSpec) -> str:
         """A finished run by what it came to: another name if it is made anew."""
@@ -162,8 +164,8 @@ class Results:
         if not file.is_file():
             document = compute()
             file.parent.mkdir(parents=True, exist_ok=True)
-            store.write_json(file, document)
-        return store.read_json(file)
+            files.write_json(file, document)
+        return files.read_json(file)
 
     def kept_file(self, exam: Exam, name: str) -> Path:
         """Where that document is, once it is computed."""

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import policy, score, seeding, splits, store
+from tapebench import policy, score
+from tapebench.base import files, seeding
 from tapebench.exam import SUBSETS
 from tapebench.experiments import Exhibit, Experiment, Results, Scale
 from tapebench.experiments.paper import examined
@@ -30,7 +31,8 @@ from tapebench.policy import Policy
 from tapebench.references.belief import bayes_filter
 from tapebench.report.figures import SIDE_NAMES, Panel, Picture, Series, lines
 from tapebench.report.tables import CEILING, REFERENCE, Cell, Column, Row, Table
-from tapebench.task import Task
+from tapebench.tasks import splits
+from tapebench.tasks.task import Task
 from tapebench.training import RunSpec
 
 TRIALS = 4
@@ -154,7 +156,7 @@ def trained_on(results: Results, setting: str) -> list[float]:
     """For each finished run its success on those rules asked about that it was trained on."""
     found = []
     for spec in results.finished[setting]:
-        curve = store.read_table(results.path(spec) / "curve.parquet")
+        curve = files.read_table(results.path(spec) / "curve.parquet")
         ours = score.counted(curve["step"], spec.last) & np.isin(curve["rule"], spec.task.rules)
         found.append(float(curve["success"][ours].mean(dtype=float)) if ours.any() else np.nan)
     return found

@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import dynamics, exact, protocol, rules, score, seeding, splits, stats, store
+from tapebench import protocol, score, stats
+from tapebench.base import seeding
+from tapebench.base.files import read_json
 from tapebench.exam import SUBSETS
 from tapebench.experiments import Exhibit, Experiment, Results, untrained
 from tapebench.experiments.checks import check_table
@@ -27,10 +29,13 @@ from tapebench.experiments.references import (
     watch,
 )
 from tapebench.experiments.worlds import foreseen, imagined, usual_imagination
+from tapebench.physics import exact, features
+from tapebench.physics.families import elementary
 from tapebench.references.belief import BETA
 from tapebench.references.mpc import CANDIDATES, PLAN
 from tapebench.report.tables import Cell, Column, Row, Table
 from tapebench.stats import Interval
+from tapebench.tasks import splits
 
 PAPER, OURS = "paper", "ours"
 
@@ -74,7 +79,7 @@ def measured_horizons(results: Results, keys: Sequence[str]) -> Measured:
         if not specs:
             continue
         files = [examined_file(main, spec, longer_exam(main)) for spec in specs]
-        longer = [store.read_json(file) for file in files if file.is_file()]
+        longer = [read_json(file) for file in files if file.is_file()]
         runs = dict(zip(HORIZONS, (main.summaries(agent), longer), strict=True))
         split = [(key, *key.split(".", 1)) for key in keys]
         found[agent] = {OURS: {key: _of_runs(runs[at], rest) for key, at, rest in split}}
@@ -140,7 +145,7 @@ def measured_types(results: Results, keys: Sequence[str]) -> Measured:
     exam = results.scale.exam()
     found: dict[str, dict[str, Any]] = {}
     for name, one in planners(results, exam).items():
-        for kind in (*rules.TYPES, "all"):
+        for kind in (*features.TYPES, "all"):
             at = exam.rows("ood")
             at = at if kind == "all" else at[exam.types[at] == kind]
             found.setdefault(kind, {})[f"{OURS}, {name}"] = {
@@ -157,7 +162,7 @@ def measured_fixed(results: Results, keys: Sequence[str]) -> Measured:
     other = results.of("fixed-rules")
     for setting in other.finished:
         runs = [only_side(run) for run in other.summaries(setting)]
-        kind = rules.table()[int(setting.rsplit(" ", 1)[1])].type
+        kind = features.table()[int(setting.rsplit(" ", 1)[1])].type
         values: dict[str, Cell] = {"type": kind}
         values |= {key: _over_seeds(run[key] for run in runs) for key in keys if key != "type"}
         found[setting] = {OURS: values}
@@ -238,7 +243,7 @@ def measured_split(results: Results, keys: Sequence[str]) -> Measured:
     held_out = {name: splits.load(name).test for name in ("fps30", "matched30")}
     return {
         "held-out rules": {
-            f"{OURS}, {name}": {**rules.count_types(members), "all": len(members)}
+            f"{OURS}, {name}": {**features.count_types(members), "all": len(members)}
             for name, members in held_out.items()
         }
     }
@@ -249,7 +254,7 @@ def measured_protocol(results: Results, keys: Sequence[str]) -> Measured:
     full = protocol.get_track("full")
     first, second, third = score.TOLERANCES
     values: dict[str, float] = {
-        "elementary rules": dynamics.NUM_RULES,
+        "elementary rules": elementary.NUM_RULES,
         "cells": full.length,
         "training horizon": full.horizon,
         "holdout horizon": full.holdout_horizon,
@@ -269,10 +274,10 @@ def measured_protocol(results: Results, keys: Sequence[str]) -> Measured:
         "soft success, first tolerance": first,
         "soft success, second tolerance": second,
         "soft success, third tolerance": third,
-        "stable: activity below": rules.STABLE_BELOW["activity"],
-        "stable: entropy below": rules.STABLE_BELOW["entropy"],
-        "chaotic: activity above": rules.CHAOTIC_ABOVE["activity"],
-        "chaotic: entropy above": rules.CHAOTIC_ABOVE["entropy"],
+        "stable: activity below": features.STABLE_BELOW["activity"],
+        "stable: entropy below": features.STABLE_BELOW["entropy"],
+        "chaotic: activity above": features.CHAOTIC_ABOVE["activity"],
+        "chaotic: entropy above": features.CHAOTIC_ABOVE["entropy"],
         "cells of the feasibility regime": SMALL,
         "seeds of Experiments 1 and 2": SEEDS,
     }

@@ -13,16 +13,18 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest
 
-from tapebench import exact, rules, score, splits, stats
+from tapebench import score, stats
 from tapebench.exam import SUBSETS, Exam
 from tapebench.experiments import Results
 from tapebench.experiments.paper import RULES
 from tapebench.experiments.published import published, span, statements
 from tapebench.experiments.references import CANDIDATE_SETS, SMALL, drop, planners, watch
+from tapebench.physics import exact, features
 from tapebench.references.belief import BETA
 from tapebench.references.mpc import CANDIDATES, PLAN
 from tapebench.report.results import lines
 from tapebench.report.tables import Column, Row, Table
+from tapebench.tasks import splits
 
 YES, NO, OPEN = "yes", "no", "–"
 
@@ -125,7 +127,7 @@ def printed_checks() -> list[Check]:
     returns = [tables["main"].mean(one["agent"], "ood.return") for one in held_out]
     equal = [abs(r - one["success"]) <= 0.0055 for r, one in zip(returns, held_out, strict=True)]
     types = tables["mpc-by-type"]
-    counts = {kind: types.mean(kind, "episodes") for kind in rules.TYPES}
+    counts = {kind: types.mean(kind, "episodes") for kind in features.TYPES}
     pooled = {
         key: sum(types.mean(kind, key) * n for kind, n in counts.items()) / sum(counts.values())
         for key in ("success", "return")
@@ -267,15 +269,15 @@ def measured_checks(results: Results) -> list[Check]:
     share = float(np.mean([found.solvable_excluding_goal for found in reach.values()]))
     fixed = published()["fixed-rules"]
     types = {int(row.rsplit(" ", 1)[1]): kind["type"] for row, kind in fixed.rows.items()}
-    same = [rules.table()[rule].type == kind for rule, kind in types.items()]
+    same = [features.table()[rule].type == kind for rule, kind in types.items()]
     oracle = published()["small-scale"]
     chaotic = [rule for rule in RULES if types[rule] == "chaotic"]
     found = planners(results, exam)
     told = published()["bounds"].mean("true-dynamics MPC", "success")
     reached = {name: one.reached(one.rows("all")) for name, one in found.items()}
     near = {name: one is not None and one.low <= told <= one.high for name, one in reached.items()}
-    mix = {kind: int(published()["split"].mean("held-out rules", kind)) for kind in rules.TYPES}
-    ours = rules.count_types(splits.load("fps30").test)
+    mix = {kind: int(published()["split"].mean("held-out rules", kind)) for kind in features.TYPES}
+    ours = features.count_types(splits.load("fps30").test)
     known = lines(exam, results.root)
     sides = [side for side in SUBSETS if len(exam.rows(side))]
     trivial = "; ".join(

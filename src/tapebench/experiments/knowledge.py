@@ -17,7 +17,8 @@ import numpy as np
 import scipy.linalg
 
 from tapebench import policy as policies
-from tapebench import seeding, training
+from tapebench import training
+from tapebench.base import seeding
 from tapebench.exam import SUBSETS, Exam
 from tapebench.experiments import Exhibit, Experiment, Results, Scale
 from tapebench.experiments.ablations import of_networks

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import score, store, training
+from tapebench import score, training
+from tapebench.base import files
 from tapebench.exam import SUBSETS, Exam, make_exam
 from tapebench.experiments import Exhibit, Experiment, Results, Scale, untrained
 from tapebench.experiments.variants import Variant, compare, over_seeds, share, slug
@@ -188,8 +189,8 @@ def examined(
             if len(at := exam.rows(side))
         }
         file.parent.mkdir(parents=True, exist_ok=True)
-        store.write_json(file, document)
-    return store.read_json(file)
+        files.write_json(file, document)
+    return files.read_json(file)
 
 
 # Trained on the held-out rules themselves

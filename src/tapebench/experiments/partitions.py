@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tapebench import protocol, score, stats, store, training
+from tapebench import protocol, score, stats, training
+from tapebench.base import files
 from tapebench.exam import SUBSETS, Exam
 from tapebench.experiments import Exhibit, Experiment, Results, Scale
 from tapebench.experiments.ablations import of_networks
@@ -22,6 +23,7 @@ from tapebench.report.figures import Picture, boxes, dots
 from tapebench.report.results import lines
 from tapebench.report.tables import CEILING, REFERENCE, Cell, Column, Row, Table
 from tapebench.rollout import rollout
+from tapebench.runs import store
 from tapebench.stats import Interval, Training
 from tapebench.training import RunSpec
 
@@ -243,7 +245,7 @@ def _training(scores: np.ndarray, exam: Exam) -> Training:
 
 def by_rule(results: Results, spec: RunSpec) -> np.ndarray:
     """A run's success under each rule of its exam, `[R]`: mean of the evaluations that count."""
-    curve = store.read_table(results.path(spec) / "curve.parquet")
+    curve = files.read_table(results.path(spec) / "curve.parquet")
     at = score.counted(curve["step"], spec.last)
     success, rules = curve["success"][at].astype(float), curve["rule"][at]
     return np.array([success[rules == rule].mean() for rule in spec.exam.rules])

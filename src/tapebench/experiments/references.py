@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import exact, rules, score, seeding, stats
+from tapebench import score, stats
+from tapebench.base import seeding
 from tapebench.exam import SUBSETS, Exam
 from tapebench.experiments import Exhibit, Experiment, Results, untrained
 from tapebench.experiments.variants import over_seeds, share
+from tapebench.physics import exact, features
 from tapebench.references import oracle
 from tapebench.references.belief import BETA, bayes_filter, identify
 from tapebench.references.mpc import CANDIDATES, OBJECTIVES, PLAN, mpc
@@ -201,7 +203,7 @@ def show_types(results: Results) -> Exhibit:
     sides = [side for side in SUBSETS if len(exam.rows(side))]
     rows = []
     for name, found in planners(results, exam).items():
-        for kind in (*rules.TYPES, "all"):
+        for kind in (*features.TYPES, "all"):
             cells: list[Cell] = [name, kind]
             for side in sides:
                 at = exam.rows(side)

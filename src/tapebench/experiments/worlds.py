@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import agents, credibility, score, splits
+from tapebench import agents, credibility, score
 from tapebench.exam import SUBSETS
 from tapebench.experiments import Exhibit, Experiment, Results, Scale
 from tapebench.experiments.variants import (
@@ -21,6 +21,7 @@ from tapebench.experiments.variants import (
 )
 from tapebench.report.figures import SIDE_NAMES, Panel, Picture, Series, lines
 from tapebench.report.tables import CEILING, REFERENCE, Column, Row, Table
+from tapebench.tasks import splits
 from tapebench.training import RunSpec
 
 EPISODES = 4

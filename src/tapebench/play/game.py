@@ -18,9 +18,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tapebench import bundle, dynamics, exact, references, rules, seeding, store
+from tapebench import bundle, references
+from tapebench.base import files, seeding
 from tapebench.bundle import Bundle
 from tapebench.exam import IMPOSSIBLE, STANDARD, Exam, make_exam
+from tapebench.physics import exact, features, space
+from tapebench.physics.families import elementary
 from tapebench.references import search
 from tapebench.rollout import Episodes, rollout
 from tapebench.seating import Conditions
@@ -77,9 +80,9 @@ class Game:
     @cached_property
     def tapes(self) -> list[int]:
         """The tapes so far, from the start to the present."""
-        found = [dynamics.to_int(self.exam.tapes()[self.episode])]
+        found = [space.to_int(self.exam.tapes()[self.episode])]
         for cell in self.cells:
-            found.append(dynamics.step(found[-1], cell, self.rule, self.length))
+            found.append(elementary.step(found[-1], cell, self.rule, self.length))
         return found
 
     @property
@@ -96,17 +99,17 @@ def start(
 ) -> Game:
     """A game from an exam tape; without a rule one is drawn that allows the tape to be solved."""
     length, episode = _integer("length", length), _integer("tape", episode)
-    if not dynamics.MIN_LENGTH <= length <= MAX_LENGTH:
-        raise ValueError(f"length must be from {dynamics.MIN_LENGTH} to {MAX_LENGTH}, not {length}")
+    if not space.MIN_LENGTH <= length <= MAX_LENGTH:
+        raise ValueError(f"length must be from {space.MIN_LENGTH} to {MAX_LENGTH}, not {length}")
     if not 0 <= episode < MAX_TAPES:
         raise ValueError(f"there are tapes 0 to {MAX_TAPES - 1}, not {episode}")
     steps = length if horizon is None else _integer("horizon", horizon)
     if rule is not None:
-        number = dynamics.check_rule(rule)
+        number = elementary.check_rule(rule)
         return Game(number, split, length, steps, episode, shown=("chosen",))
     for _ in range(DRAWS):
         # Not from `seeding`: what can be drawn again is not hidden.
-        game = Game(secrets.randbelow(dynamics.NUM_RULES), split, length, steps, episode)
+        game = Game(secrets.randbelow(elementary.NUM_RULES), split, length, steps, episode)
         if game.exam.optimal_steps()[0, episode] != IMPOSSIBLE:
             return game
     raise ValueError("no rule was found that allows this tape to be solved: name one")
@@ -214,7 +217,7 @@ def compare(
     fewest = int(game.exam.optimal_steps()[0, game.episode])
     return {
         "rule": game.rule,
-        "type": rules.table()[game.rule].type,
+        "type": features.table()[game.rule].type,
         "held_out": game.rule in game.exam.test,
         "fewest": fewest if fewest >= 0 else None,
         "is_impossible": fewest == IMPOSSIBLE,
@@ -258,7 +261,7 @@ def save(
         "policy": name,
         "sees_rule": bool(shown),
         "shown": shown,
-        "provenance": store.provenance() if provenance is None else provenance,
+        "provenance": files.provenance() if provenance is None else provenance,
     }
     episodes = bundle.replay(actions, last.exam, name)
     law = f"-rule{last.rule:03d}" if NAMING.intersection(shown) else ""
@@ -338,7 +341,7 @@ class World:
 
         No move is made until that is noted.
         """
-        provenance = store.provenance()  # asks git, which may take its time
+        provenance = files.provenance()  # asks git, which may take its time
         with self._lock:
             games = [game for number, game in self._games.items() if number <= episode]
             path = save(games, place, provenance=provenance)

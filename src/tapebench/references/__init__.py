@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tapebench import policy, splits
+from tapebench import policy
 from tapebench.policy import Policy
-from tapebench.task import Task
+from tapebench.tasks import splits
+from tapebench.tasks.task import Task
 
 Factory = Callable[[Task, Any], Policy]
 

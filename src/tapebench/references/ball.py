@@ -17,7 +17,9 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from tapebench import dynamics, seeding
+from tapebench.base import seeding
+from tapebench.physics import space
+from tapebench.physics.families import elementary
 
 MAX_LENGTH = 32
 SMALL, LARGE = 1 << 14, 1 << 18
@@ -85,8 +87,8 @@ def _slot(tapes: np.ndarray, slots: np.ndarray) -> np.ndarray:
 def evolve(tapes: np.ndarray, rule: int, length: int, radius: int = 1) -> np.ndarray:
     """One update of tapes, uint32 `[...]` of up to 32 cells, by a rule of any radius."""
     if radius == 1:
-        return dynamics.evolve(tapes[..., None], np.array([rule]), length)[..., 0]
-    full = dynamics.full(length)
+        return elementary.evolve(tapes[..., None], np.array([rule]), length)[..., 0]
+    full = space.full(length)
     # The polynomial of the rule over the field of two elements: coefficients by their factors.
     values = [(rule >> index) & 1 for index in range(1 << (2 * radius + 1))]
     places = [1 << bit for bit in range(2 * radius + 1)]
@@ -119,7 +121,7 @@ def _turned(tapes: np.ndarray, by: int, length: int) -> np.ndarray:
     if not low:
         return tapes
     turned = (tapes >> np.uint32(low)) | (tapes << np.uint32(length - low))
-    return turned & dynamics.full(length)
+    return turned & space.full(length)
 
 
 def successors(tapes: np.ndarray, rule: int, length: int, radius: int = 1) -> np.ndarray:

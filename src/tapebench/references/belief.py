@@ -30,9 +30,13 @@ import numpy as np
 from jax import Array
 from jax.scipy.special import entr, logsumexp
 
-from tapebench import dynamics, rollout, seeding, splits
+from tapebench import rollout
+from tapebench.base import seeding
+from tapebench.physics import space
+from tapebench.physics.families import elementary
 from tapebench.policy import Policy, blind
-from tapebench.task import Task
+from tapebench.tasks import splits
+from tapebench.tasks.task import Task
 
 BETA = 0.25
 """The paper's weight of information gain. It does not say in which unit; here it is nats."""
@@ -42,7 +46,7 @@ FLOOR = 1e-6
 
 CALIBRATION_BINS = 10
 
-_RULES = np.arange(dynamics.NUM_RULES, dtype=np.uint32)
+_RULES = np.arange(elementary.NUM_RULES, dtype=np.uint32)
 _BITS = (_RULES[:, None] >> np.arange(8, dtype=np.uint32) & 1).astype(np.float32)
 """`[256, 8]`: what each rule makes of each neighbourhood."""
 
@@ -71,7 +75,7 @@ def neighbourhoods(tape: Any, length: int) -> Any:
     Cell i of tape k is one if the neighbourhood of cell i is k: what the rule whose only bit is
     bit k makes of the tape.
     """
-    return dynamics.evolve(tape[..., None, :], _ONE_BIT_RULES, length)
+    return elementary.evolve(tape[..., None, :], _ONE_BIT_RULES, length)
 
 
 def mismatches(before: Any, cell: Any, after: Any, length: int, readable: Any = None) -> Array:
@@ -80,25 +84,25 @@ def mismatches(before: Any, cell: Any, after: Any, length: int, readable: Any = 
     `before` and `after` are tapes `[..., W]`, `cell[...]` was flipped between them. Where some
     cells are hidden, only the `readable` ones are compared, see `readable_cells`.
     """
-    found = neighbourhoods(dynamics.flip(before, cell), length)
+    found = neighbourhoods(space.flip(before, cell), length)
     if readable is not None:
         found = found & readable
     became_one = found & after[..., None, :]
-    ones = dynamics.hamming(became_one, np.uint32(0)).astype(np.float32)
-    zeros = dynamics.hamming(found, became_one).astype(np.float32)
+    ones = space.hamming(became_one, np.uint32(0)).astype(np.float32)
+    zeros = space.hamming(found, became_one).astype(np.float32)
     # A rule with a one at k is wrong where k became zero, any other where it became one.
     return jnp.dot(zeros - ones, _BITS.T, precision="highest") + ones.sum(axis=-1, keepdims=True)
 
 
 def readable_cells(hidden: int, length: int) -> np.ndarray:
     """The cells `[W]` whose next value can be held against a rule: no hidden one in sight."""
-    visible = dynamics.to_words(~hidden, length) & dynamics.full(length)
-    return dynamics.evolve(visible, _ALL_ONES_RULE, length)
+    visible = space.to_words(~hidden, length) & space.full(length)
+    return elementary.evolve(visible, _ALL_ONES_RULE, length)
 
 
 def log_prior(candidates: tuple[int, ...]) -> Array:
     """The uniform belief over the candidates, as logarithms: `[256]`, minus infinity elsewhere."""
-    prior = np.full(dynamics.NUM_RULES, -np.inf, np.float32)
+    prior = np.full(elementary.NUM_RULES, -np.inf, np.float32)
     prior[list(candidates)] = -math.log(len(candidates))
     return jnp.asarray(prior)
 
@@ -125,8 +129,8 @@ def expected_distances(belief: Array, found: Array, goal: Any, length: int) -> A
     `found[..., A, 8, W]` are the `neighbourhoods` of the flipped tapes.
     """
     as_goal = found & goal[..., None, None, :]
-    want_one = dynamics.hamming(as_goal, np.uint32(0))
-    want_zero = dynamics.hamming(found, as_goal)
+    want_one = space.hamming(as_goal, np.uint32(0))
+    want_zero = space.hamming(found, as_goal)
     is_one = jnp.dot(belief, _BITS, precision="highest")[..., None, :]
     return (want_zero * is_one + want_one * (1 - is_one)).sum(axis=-1) / length
 
@@ -140,7 +144,7 @@ def information_gains(belief: Array, found: Array, readable: Any = None) -> Arra
     """
     seen = found if readable is None else found & readable
     shown = ((seen != 0).any(axis=-1) * _ONE_BIT_RULES).sum(axis=-1).astype(np.int32)
-    table = shown_entropies(belief.reshape(-1, dynamics.NUM_RULES)).reshape(belief.shape)
+    table = shown_entropies(belief.reshape(-1, elementary.NUM_RULES)).reshape(belief.shape)
     return jnp.take_along_axis(table, shown, axis=-1)
 
 
@@ -153,7 +157,7 @@ def shown_entropies(belief: Array) -> Array:
     order = jnp.argsort(-entr(belief).sum(axis=-1))
     num = belief.shape[0]
     padded = jnp.pad(belief[order], ((0, -num % _BLOCK), (0, 0)))
-    blocks = padded.reshape(-1, _BLOCK, dynamics.NUM_RULES)
+    blocks = padded.reshape(-1, _BLOCK, elementary.NUM_RULES)
 
     def block(belief: Array) -> Array:
         is_open = entr(belief[0]).sum() > _CERTAIN
@@ -169,7 +173,7 @@ def _sum_marginals(belief: Array) -> Array:
     marginals = jnp.einsum("ih,nhl,jl->nij", _MARGINALS, halves, _MARGINALS, precision="highest")
     terms = entr(marginals)
     sums = jnp.einsum("hi,nij,lj->nhl", _OF_SET, terms, _OF_SET, precision="highest")
-    return sums.reshape(-1, dynamics.NUM_RULES)
+    return sums.reshape(-1, elementary.NUM_RULES)
 
 
 def outcomes(tape: int, cell: int, length: int, noise: float = 0.0) -> np.ndarray:
@@ -178,13 +182,13 @@ def outcomes(tape: int, cell: int, length: int, noise: float = 0.0) -> np.ndarra
     Without noise these are the tapes that some rule predicts; with noise all 2^L of them, so
     this is for short tapes.
     """
-    start = dynamics.to_words(tape, length)
-    predicted = dynamics.step(np.tile(start, (len(_RULES), 1)), np.array(cell), _RULES, length)
+    start = space.to_words(tape, length)
+    predicted = elementary.step(np.tile(start, (len(_RULES), 1)), np.array(cell), _RULES, length)
     if not noise:
         tapes = np.unique(predicted, axis=0)
         return (predicted[:, None] == tapes).all(axis=-1).astype(float)
     tapes = np.arange(1 << length, dtype=np.uint32)[:, None]
-    wrong = dynamics.hamming(predicted[:, None], tapes)
+    wrong = space.hamming(predicted[:, None], tapes)
     return noise**wrong * (1 - noise) ** (length - wrong)
 
 
@@ -270,7 +274,7 @@ def bayes_filter(
     def init(rule: Any, num: int) -> Memory:
         return Memory(
             log_belief=jnp.tile(prior, (num, 1)),
-            tape=jnp.zeros((num, dynamics.num_words(task.length)), jnp.uint32),
+            tape=jnp.zeros((num, space.num_words(task.length)), jnp.uint32),
             cell=jnp.zeros(num, jnp.int32),
             time=jnp.full(num, jnp.inf),
             beta=jnp.float32(beta),
@@ -297,9 +301,9 @@ def _actor(length: int, goal: int | None, hidden: int) -> Callable[..., Any]:
 def _act(
     length: int, goal: int | None, hidden: int, memory: Memory, obs: Array, stream: Any
 ) -> tuple[Memory, Array]:
-    tape, time = dynamics.pack(obs[:, :length]), obs[:, length]
+    tape, time = space.pack(obs[:, :length]), obs[:, length]
     goal_cells = obs[:, length + 1 :]
-    target = dynamics.pack(goal_cells) if goal is None else dynamics.to_words(goal, length)
+    target = space.pack(goal_cells) if goal is None else space.to_words(goal, length)
     readable = readable_cells(hidden, length)
 
     mismatch = mismatches(memory.tape, memory.cell, tape, length, readable)
@@ -308,7 +312,7 @@ def _act(
 
     belief = jnp.exp(log_belief)
     every_cell = np.arange(length, dtype=np.uint32)[None]
-    found = neighbourhoods(dynamics.flip(tape[:, None], every_cell), length)
+    found = neighbourhoods(space.flip(tape[:, None], every_cell), length)
     far = expected_distances(belief, found, target, length)
     far = far * (1 - memory.noise) + (1 - far) * memory.noise  # noise inverts right and wrong cells
     score = memory.beta * information_gains(belief, found, readable) - memory.goal_weight * far

@@ -18,10 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import dynamics, seeding
-from tapebench.naming import one_of
+from tapebench.base import seeding
+from tapebench.base.names import one_of
+from tapebench.physics import space
+from tapebench.physics.families import elementary
 from tapebench.policy import Policy
-from tapebench.task import Task
+from tapebench.tasks.task import Task
 
 OBJECTIVES = ("final", "sum", "min")
 PLAN, CANDIDATES = 8, 512
@@ -59,21 +61,21 @@ def _act(
     import jax
     import jax.numpy as jnp
 
-    target = dynamics.to_words(goal, length)
+    target = space.to_words(goal, length)
     identity = seeding.draw(stream, np.zeros(1, np.uint32))[..., 0]
     numbers = np.arange(candidates, dtype=np.uint32)
 
     def choose(episode: tuple[Any, Any, Any]) -> Any:
         tape, rule, identity = episode
-        law = dynamics.law(jnp.broadcast_to(rule, (candidates,)))
+        law = elementary.law(jnp.broadcast_to(rule, (candidates,)))
         # A counter hash: sampling by key would take longer than all the planning.
         shots = seeding.Stream(jnp.broadcast_to(identity, (candidates,)), jnp.asarray(numbers))
 
         def shoot(carry: Any, depth: Any) -> Any:
             tape, score, is_there = carry
             cell = seeding.below(np.uint32(length), seeding.draw(shots, depth[None])[:, 0])
-            tape = dynamics.evolve_by(dynamics.flip(tape, cell), law, length)
-            wrong = dynamics.hamming(tape, target)
+            tape = elementary.evolve_by(space.flip(tape, cell), law, length)
+            wrong = space.hamming(tape, target)
             better = {
                 "final": wrong,
                 "sum": score + wrong,
@@ -93,6 +95,6 @@ def _act(
         (_, score, _), cells = jax.lax.scan(shoot, start, np.arange(plan, dtype=np.uint32))
         return cells[0, score.argmin()]
 
-    tape = dynamics.pack(obs[:, :length])
+    tape = space.pack(obs[:, :length])
     action = jax.lax.map(choose, (tape, memory, identity), batch_size=min(_CHUNK, len(obs)))
     return memory, action.astype(jnp.int32)

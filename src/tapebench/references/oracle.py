@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import rules, seeding, splits, stats
+from tapebench import stats
+from tapebench.base import seeding
+from tapebench.physics import features
 from tapebench.policy import Policy
 from tapebench.references.mpc import OBJECTIVES, mpc
 from tapebench.rollout import Episodes, rollout
-from tapebench.task import Task
+from tapebench.tasks import splits
+from tapebench.tasks.task import Task
 
 SWEEP_PLANS = (1, 2, 4, 8, 16)
 SWEEP_CANDIDATES = (32, 128, 512, 2048)
@@ -69,10 +72,10 @@ def sides(split: splits.Split, side: str) -> dict[str, tuple[int, ...]]:
 
 def by_type(runs: Sequence[Episodes]) -> dict[str, dict[str, Any]]:
     """Success, mean return and number of episodes per operational type, and over all."""
-    table = rules.table()
+    table = features.table()
     kinds = np.array([table[rule].type for rule in runs[0].rules])
     found = {}
-    for kind in (*rules.TYPES, "all"):
+    for kind in (*features.TYPES, "all"):
         rows = np.flatnonzero((kinds == kind) | (kind == "all"))
         if len(rows):
             found[kind] = {

@@ -20,10 +20,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tapebench import dynamics, seeding
+from tapebench.base import seeding
+from tapebench.physics import space
+from tapebench.physics.families import elementary
 from tapebench.policy import Policy, blind, flip_a_one
 from tapebench.references import belief, search
-from tapebench.task import Task
+from tapebench.tasks.task import Task
 
 SURE = 0.9
 """Probability from which a rule counts as known. Rules that no transition has told apart share
@@ -54,7 +56,7 @@ class _Memory:
 @cache
 def belief_planner(
     task: Task,
-    candidates: tuple[int, ...] = tuple(range(dynamics.NUM_RULES)),
+    candidates: tuple[int, ...] = tuple(range(elementary.NUM_RULES)),
     name: str = "belief-planner",
 ) -> Policy:
     """The policy. `candidates` are the rules it thinks possible, by default all of them."""
@@ -86,7 +88,7 @@ def _act(
     task: Task, memory: _Memory, obs: np.ndarray, stream: seeding.Stream
 ) -> tuple[_Memory, np.ndarray]:
     cells, t = obs[:, : task.length], search.read_time(obs, task)
-    tape = dynamics.pack(cells)
+    tape = space.pack(cells)
     learned = _learn(memory.log_belief, memory.tape, memory.cell, tape, task.length)
     log_belief = np.where((t > memory.t)[:, None], learned, memory.log_belief)
     is_sure = log_belief.max(axis=1) > np.log(SURE)
@@ -103,7 +105,7 @@ def _act(
         action = np.where(is_asking, telling, action)
 
     rule = np.where(memory.assumed >= 0, memory.assumed, 0)
-    foreseen = dynamics.step(tape, action, rule, task.length)[:, 0]
+    foreseen = elementary.step(tape, action, rule, task.length)[:, 0]
     return replace(memory, foreseen=foreseen, tape=tape, cell=action, t=t), action
 
 
@@ -145,7 +147,7 @@ def _learn(log_belief: Any, before: Any, cell: Any, after: Any, length: int) -> 
 def _most_telling(log_belief: Any, tape: Any, tie: Any, task: Task) -> jax.Array:
     """The flip with the greatest information gain, ties by the random numbers `tie[B, L]`."""
     every_cell = jnp.arange(task.length)
-    flipped = dynamics.flip(tape[:, None], jnp.broadcast_to(every_cell, tie.shape))
+    flipped = space.flip(tape[:, None], jnp.broadcast_to(every_cell, tie.shape))
     found = belief.neighbourhoods(flipped, task.length)
     gains = belief.information_gains(jnp.exp(log_belief), found)
     return (gains + 1e-3 * tie).argmax(axis=-1)

@@ -25,7 +25,10 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import dynamics, exact, seeding
+from tapebench.base import seeding
+from tapebench.physics import exact, space
+from tapebench.physics.families import elementary
+from tapebench.physics.starts import exam_tapes
 from tapebench.policy import Policy, flip_a_one
 from tapebench.references.ball import (
     LARGE,
@@ -37,7 +40,7 @@ from tapebench.references.ball import (
     evolve,
     successors,
 )
-from tapebench.task import Task
+from tapebench.tasks.task import Task
 
 WIDTH = 256
 """Tapes the beam keeps per start tape."""
@@ -163,12 +166,12 @@ def _far_way(
     settle: Settle,
 ) -> list[int] | None:
     """One attempt at one tape `[W]`: forwards until the goal itself is met."""
-    law, every_cell = dynamics.law(np.array([rule])), np.arange(length)[None]
+    law, every_cell = elementary.law(np.array([rule])), np.arange(length)[None]
     beam = tape[None]
     history: list[tuple[np.ndarray, np.ndarray]] = []
     for depth in range(1, budget + 1):
-        flipped = dynamics.flip(beam[:, None], every_cell)
-        after = dynamics.evolve_by(flipped, law, length).reshape(-1, len(tape))
+        flipped = space.flip(beam[:, None], every_cell)
+        after = elementary.evolve_by(flipped, law, length).reshape(-1, len(tape))
         is_home = (after == goal).all(axis=-1)
         if is_home.any():
             return _trace_back(history, 0, int(is_home.argmax()), length)
@@ -176,8 +179,8 @@ def _far_way(
         if attempt.foresight is not None:
             left_alone = after
             for _ in range(attempt.foresight(depth)):
-                left_alone = dynamics.evolve_by(left_alone, law, length)
-            wrong = dynamics.hamming(left_alone, goal)
+                left_alone = elementary.evolve_by(left_alone, law, length)
+            wrong = space.hamming(left_alone, goal)
         # Tapes are told apart by a hash, and from 127 wrong cells on no more are counted.
         hashes = seeding.hash32(*after.T)[None]
         chosen = _choose(hashes, wrong[None].clip(max=127), width, settle(depth))[0]
@@ -321,7 +324,7 @@ def _shortest(tape: int, rule: int, length: int, steps: np.ndarray) -> list[int]
         cell = exact.best_cell(tape, rule, length, steps)
         assert cell is not None
         cells.append(cell)
-        tape = dynamics.step(tape, cell, rule, length)
+        tape = elementary.step(tape, cell, rule, length)
     return cells
 
 
@@ -332,7 +335,7 @@ def _exam_ways(rule: int) -> dict[int, list[int] | None]:
     if answer is None or answer["exam_version"] != seeding.EXAM_VERSION:
         return {}
     ways = answer["exam_witnesses"]
-    tapes = seeding.exam_tapes(32, len(ways))[:, 0]
+    tapes = exam_tapes(32, len(ways))[:, 0]
     return {int(tape): way for tape, way in zip(tapes, ways, strict=True)}
 
 
@@ -355,7 +358,7 @@ def _open_loop(name: str, task: Task, plan: Any) -> Policy:
         if len(starts):
             planned = planned.copy()
             planned[starts] = -1
-            tapes = dynamics.pack(cells)[:, 0]
+            tapes = space.pack(cells)[:, 0]
             for member in np.unique(rule[starts]):
                 rows = starts[rule[starts] == member]
                 ways = plan(int(member), tapes[rows], of_rows(stream, rows))

@@ -57,7 +57,7 @@ def write(
     Figures are SVG, and with `pdf` PDF too. Files of an earlier report are replaced one by one,
     each whole, and those of contests that are no longer there are left.
     """
-    from tapebench import store
+    from tapebench.base import files
     from tapebench.report.page import render
 
     places = {name: out / name for name in ("tables", "figures")}
@@ -71,5 +71,5 @@ def write(
     for picture in page.illustrations:
         progress(picture.save(places["figures"], pdf))
     path = out / "index.html"
-    store.write_text(path, render(page))
+    files.write_text(path, render(page))
     return path

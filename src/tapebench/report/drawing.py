@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
 
-from tapebench import store
+from tapebench.base.files import user_cache, write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,7 +56,7 @@ class Drawing:
 
     def render(self, ending: str) -> bytes:
         """The bytes of an `svg` or a `pdf`, without a date."""
-        place = store.user_cache() / "figures" / f"{self.key}.{ending}"
+        place = user_cache() / "figures" / f"{self.key}.{ending}"
         kept = _read(place)
         if kept is None:
             kept = _draw(self.figure, ending)
@@ -104,7 +104,7 @@ def _read(path: Path) -> bytes | None:
 def _keep(path: Path, data: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        store.write_bytes(path, hashlib.sha256(data).digest() + data)
+        write_bytes(path, hashlib.sha256(data).digest() + data)
         files = [file for file in path.parent.iterdir() if file.suffix in (".svg", ".pdf")]
         if len(files) > MOST_KEPT:
             for file in sorted(files, key=lambda file: file.stat().st_mtime)[: len(files) // 2]:

@@ -26,10 +26,10 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path as Outline
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from tapebench import store
-from tapebench.draw import Panel as Episode
+from tapebench.base import files
 from tapebench.report.drawing import Drawing, drawing
 from tapebench.stats import Interval, Profile
+from tapebench.tasks.render import Panel as Episode
 
 INK, DIM, FAINT, PAPER = "#1b1f23", "#66707a", "#dfe3e6", "#fefefe"
 """Text and axes, what stands back, grid lines, and the ground."""
@@ -124,9 +124,9 @@ class Picture:
         One of an earlier figure goes, since it would not be the same one.
         """
         svg, other = (place / f"{self.name}.{ending}" for ending in ("svg", "pdf"))
-        store.write_bytes(svg, self.svg)
+        files.write_bytes(svg, self.svg)
         if pdf:
-            store.write_bytes(other, self.drawing.render("pdf"))
+            files.write_bytes(other, self.drawing.render("pdf"))
         else:
             other.unlink(missing_ok=True)
         return svg

@@ -8,7 +8,9 @@ from itertools import combinations
 
 import numpy as np
 
-from tapebench import rules, seating, seeding, stats
+from tapebench import seating, stats
+from tapebench.base import seeding
+from tapebench.physics import features
 from tapebench.report import figures
 from tapebench.report.figures import SIDE_NAMES, Panel, Picture, RulePoint, Series
 from tapebench.report.results import RELATIONS, Contest, Entry, relation
@@ -219,7 +221,7 @@ def type_table(contest: Contest) -> Table:
     exam = contest.exam
     groups = [
         (kind, side, np.flatnonzero((exam.types == kind) & (exam.subsets == side)))
-        for kind in rules.TYPES
+        for kind in features.TYPES
         for side in contest.subsets()
     ]
     groups = [(kind, side, at) for kind, side, at in groups if len(at)]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from tapebench import dynamics, rules, seeding
-from tapebench.draw import Panel as Episode
+from tapebench.physics import features, space, starts
+from tapebench.physics.families import elementary
 from tapebench.report import figures
 from tapebench.report.drawing import drawing
 from tapebench.report.figures import DIM, FAINT, INK, PALETTE, Picture
+from tapebench.tasks.render import Panel as Episode
 
 EXAMPLE_RULE, EXAMPLE_LENGTH, EXAMPLE_TAPE, EXAMPLE_CELLS = 30, 8, 2, (3, 6)
 EVOLUTION = {"stable": 0, "periodic": 90, "chaotic": 30}
@@ -35,11 +36,11 @@ def rollout_example() -> Picture:
 
 @drawing
 def _draw_rollout() -> Figure:
-    tape = dynamics.to_int(seeding.exam_tapes(EXAMPLE_LENGTH, EXAMPLE_TAPE + 1)[EXAMPLE_TAPE])
+    tape = space.to_int(starts.exam_tapes(EXAMPLE_LENGTH, EXAMPLE_TAPE + 1)[EXAMPLE_TAPE])
     stages = [("start", tape, -1)]
     for cell in EXAMPLE_CELLS:
-        stages.append((f"flip cell {cell}", dynamics.flip(stages[-1][1], cell), cell))
-        evolved = dynamics.evolve(stages[-1][1], EXAMPLE_RULE, EXAMPLE_LENGTH)
+        stages.append((f"flip cell {cell}", space.flip(stages[-1][1], cell), cell))
+        evolved = elementary.evolve(stages[-1][1], EXAMPLE_RULE, EXAMPLE_LENGTH)
         stages.append(("update", evolved, -1))
     with figures.styled():
         figure = Figure(figsize=(8.6, 1.3), layout="constrained")
@@ -115,14 +116,14 @@ def _draw_pipeline() -> Figure:
 
 def evolution(length: int = 32, steps: int = 64) -> Picture:
     """A stable, a periodic and a chaotic rule from the same start with the same flips."""
-    start = dynamics.to_int(seeding.exam_tapes(length, 1)[0])
-    cells = [int(word) % length for word in seeding.exam_tapes(32, steps, salt="flips")[:, 0]]
+    start = space.to_int(starts.exam_tapes(length, 1)[0])
+    cells = [int(word) % length for word in starts.exam_tapes(32, steps, salt="flips")[:, 0]]
     drawn = []
     for kind, rule in EVOLUTION.items():
-        assert rules.table()[rule].type == kind
+        assert features.table()[rule].type == kind
         tapes = [start]
         for cell in cells:
-            tapes.append(dynamics.step(tapes[-1], cell, rule, length))
+            tapes.append(elementary.step(tapes[-1], cell, rule, length))
         rows = [_cells(tape, length) for tape in tapes]
         drawn.append(Episode(f"rule {rule}", kind, rows, cells))
     return Picture(

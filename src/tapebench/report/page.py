@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import dynamics, exact, rules, seeding
+from tapebench.base import seeding
 from tapebench.bundle import Bundle
 from tapebench.exam import STANDARD
+from tapebench.physics import exact, features, space
 from tapebench.report import figures
 from tapebench.report.figures import Picture
 from tapebench.report.findings import ranked
@@ -203,7 +204,7 @@ def _facts(page: Page) -> str:
 def _document(contest: Contest) -> dict[str, Any]:
     """A contest as the explorer reads it: rules, who reached what, and episodes to watch."""
     exam, task = contest.exam, contest.exam.task
-    table = rules.table()
+    table = features.table()
     is_plain = task.goal is not None and not task.noise and exam.trials == 1
     shown = min(SHOWN_TAPES, exam.num_columns) if is_plain else 0
     counts = _histograms(contest)
@@ -228,7 +229,7 @@ def _document(contest: Contest) -> dict[str, Any]:
         "length": task.length,
         "horizon": task.horizon,
         "goal": None if task.goal is None else _bits(task.goal, task.length),
-        "tapes": [_bits(dynamics.to_int(words), task.length) for words in exam.tapes()[:shown]]
+        "tapes": [_bits(space.to_int(words), task.length) for words in exam.tapes()[:shown]]
         if shown
         else [],
         "rules": listed,

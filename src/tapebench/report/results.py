@@ -18,9 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import rules, score, seating, store
+from tapebench import score, seating
+from tapebench.base import files
 from tapebench.bundle import Bundle, BundleError, verify
 from tapebench.exam import STANDARD, SUBSETS, Exam, from_identity
+from tapebench.physics.families import elementary
+from tapebench.runs import results, store
+from tapebench.runs.results import load_results
 
 BUNDLES = "*.tape"
 """Files under a results directory that are taken for bundles of episodes."""
@@ -133,7 +137,7 @@ class Findings:
     contests: tuple[Contest, ...]
     missing: tuple[str, ...]
     """What is not there or cannot be used, a sentence each."""
-    damaged: tuple[store.Damage, ...] = ()
+    damaged: tuple[results.Damage, ...] = ()
     """Runs among those that are damaged."""
 
 
@@ -167,7 +171,7 @@ def read(
     those of exams, by hash, that are not stored. Whether the directory is that of the `published`
     results decides how the advice calls it.
     """
-    stored = store.load(root)
+    stored = load_results(root)
     missing = [str(damage) for damage in stored.left_out]
     missing += _unfinished(stored)
     runs: dict[store.RunId, _Run] = {}
@@ -176,7 +180,7 @@ def read(
     of_others: Counter[str] = Counter()
     exams_of_others: set[str] = set()
     for path in stored.paths:
-        spec = store.read_object(path / "spec.json")
+        spec = files.read_object(path / "spec.json")
         is_passed_over = not settings and is_setting(spec)
         is_other = bool(tracks) and track_of(spec) not in tracks
         if is_passed_over or is_other:
@@ -275,7 +279,7 @@ def _unwatched(
 def _read_run(path: Path, spec: dict[str, Any], exams: dict[str, Exam]) -> _Run:
     """A run as tables need it. `ValueError` says what it lacks: it may come from others."""
     run_id = store.parse_id(spec["id"])
-    summary = store.read_object(path / "summary.json")
+    summary = files.read_object(path / "summary.json")
     if not (path / "curve.parquet").is_file():
         raise ValueError("it holds no figures by rule")
     identity = _canonical(spec.get("exam"))
@@ -328,7 +332,7 @@ def known_lines(exam: Exam, root: Path) -> dict[str, score.Line] | None:
     if not file.is_file():
         return score.shipped_lines(exam)
     try:
-        kept = store.read_object(file)
+        kept = files.read_object(file)
         known = {
             name: {metric: np.array(by_rule, float) for metric, by_rule in line.items()}
             for name, line in kept["lines"].items()
@@ -341,7 +345,7 @@ def known_lines(exam: Exam, root: Path) -> dict[str, score.Line] | None:
     except (KeyError, TypeError, AttributeError, ValueError):
         is_whole = False
     if not is_whole:
-        raise store.DamageError(f"{file} is damaged")
+        raise files.DamageError(f"{file} is damaged")
     return known if kept.get("seating") == seating.VERSION else score.shipped_lines(exam)
 
 
@@ -351,7 +355,7 @@ def lines(
     """What needs no training on this exam; run on the spot once if it is not shipped, then kept."""
     try:
         known = known_lines(exam, root)
-    except store.DamageError:
+    except files.DamageError:
         known = None
     if known is None:
         known = score.run_lines(exam, progress)
@@ -368,14 +372,14 @@ def keep_lines(exam: Exam, found: Mapping[str, score.Line], root: Path) -> None:
         for name, line in found.items()
     }
     document = {"exam": exam.identity, "seating": seating.VERSION, "lines": plain}
-    store.write_json(file, document)
+    files.write_json(file, document)
 
 
 def read_curve(path: Path, summary: Mapping[str, Any]) -> dict[str, list[Any]]:
     """A run's learning curve: `step`, and success by subset. Older summaries do not hold it."""
     if "curve" in summary:
         return dict(summary["curve"])
-    table = store.read_table(path / "curve.parquet")
+    table = files.read_table(path / "curve.parquet")
     steps = np.unique(table["step"])
     return {"step": steps.tolist()} | {
         subset: [float(table["success"][at & (table["step"] == step)].mean()) for step in steps]
@@ -390,8 +394,8 @@ def relation(rule: int, trained_on: frozenset[int]) -> str:
     A mirror image is the same task seen from the other side. A complement is not: it does not keep
     the goal of zeros.
     """
-    negative = rules.complement(rule)
-    nearest = (rule, rules.mirror(rule), negative, rules.mirror(negative))
+    negative = elementary.complement(rule)
+    nearest = (rule, elementary.mirror(rule), negative, elementary.mirror(negative))
     for name, relative in zip(RELATIONS, nearest, strict=False):
         if relative in trained_on:
             return name
@@ -407,7 +411,7 @@ RELATIONS = (
 )
 
 
-def _unfinished(stored: store.Results) -> list[str]:
+def _unfinished(stored: results.Results) -> list[str]:
     """A sentence about runs that were begun and have no marker, if there are any."""
     begun = [path.relative_to(stored.root).as_posix() for path in stored.unfinished]
     if not begun:
@@ -419,7 +423,7 @@ def _unfinished(stored: store.Results) -> list[str]:
 def _provenance(path: Path) -> dict[str, Any]:
     """How a run was made; empty where that is not stored, or not as we store it."""
     file = path / "provenance.json"
-    about = store.read_object(file) if file.is_file() else {}
+    about = files.read_object(file) if file.is_file() else {}
     kinds: dict[str, Any] = {
         "versions": dict,
         "machine": dict,
@@ -494,7 +498,7 @@ def _rule_means(root: Path, runs: Sequence[_Run]) -> dict[str, np.ndarray]:
     Refuses runs that do not hold every rule of their exam once.
     """
     means = ", ".join(f'avg("{name}"::double) as "{name}"' for name in METRICS)
-    table = store.Results(root, tuple(run.path for run in runs)).columns(
+    table = results.Results(root, tuple(run.path for run in runs)).columns(
         f"with ranked as (select *, dense_rank() over (partition by agent, seed order by step desc)"
         f" as back from curve) select agent, seed, rule, {means}, min(seating) as first_seating, "
         "max(seating) as last_seating from ranked "

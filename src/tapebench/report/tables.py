@@ -16,7 +16,7 @@ from functools import cached_property
 from html import escape
 from pathlib import Path
 
-from tapebench import store
+from tapebench.base import files
 from tapebench.stats import Interval
 
 Cell = str | int | float | Interval | None
@@ -259,7 +259,7 @@ class Table:
         written = []
         for ending, text in (("md", self.markdown), ("tex", self.latex), ("csv", self.csv)):
             path = place / f"{self.name}.{ending}"
-            store.write_text(path, text())
+            files.write_text(path, text())
             written.append(path)
         return tuple(written)
 

@@ -20,30 +20,36 @@ writer dies.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
-import platform
 import re
-import secrets
 import shlex
 import shutil
 import stat
-import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from functools import cache, cached_property
-from importlib import metadata
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import duckdb
 import numpy as np
 
-import tapebench
+from tapebench.base.files import (
+    PARQUET,
+    DamageError,
+    Table,
+    file_hash,
+    lock,
+    read_object,
+    read_table,
+    refuse_links,
+    remove_partial_files,
+    user_cache,
+    write_bytes,
+    write_json,
+    write_table,
+)
 
 SCHEMA = 1
 MARKER = "done.json"
@@ -51,16 +57,10 @@ LOG = "log.txt"
 """What a run's process printed."""
 TABLES = ("eval", "curve", "train")
 """What runs hold as Parquet, each in a file of that name."""
-MAX_JSON = 16 << 20
 SMALL = 4 << 20
 """Bytes up to which the content of a table or a JSON file is compared with the marker whenever a
 run is read."""
 MAX_CHECKPOINT = 4 << 30
-
-T = TypeVar("T")
-
-Table = Mapping[str, np.ndarray]
-"""Columns of equal length by name."""
 
 _FILE = re.compile(
     r"(spec|provenance|summary|done)\.json|(eval|curve|train)\.parquet|log\.txt"
@@ -69,21 +69,6 @@ _FILE = re.compile(
 """Files of a run that travel from one directory to another."""
 
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,79}")
-
-_PARQUET = b"PAR1"
-"""What a Parquet file begins and ends with."""
-
-
-class BusyError(ValueError):
-    """Another process is writing this run."""
-
-
-class DamageWarning(UserWarning):
-    """A run was left out because it is damaged or has diverged; the message names it."""
-
-
-class DamageError(ValueError):
-    """A file is not what was written: cut short, changed, or of another kind."""
 
 
 @dataclass(frozen=True, order=True)
@@ -227,11 +212,11 @@ def open_run(
     path = root / str(run_id)
     refuse_links(path)
     path.mkdir(parents=True, exist_ok=True)
-    with _lock(path / ".lock", f"another process is writing {run_id}: wait for it, or stop it"):
+    with lock(path / ".lock", f"another process is writing {run_id}: wait for it, or stop it"):
         wanted = Run(path, asked(run_id, spec))
         if anew:
             wanted.begin_anew()
-        _sweep(path)
+        remove_partial_files(path)
         known = trusted_spec(path)
         if known is not None and (changed := differences(path, run_id, spec)):
             raise ValueError(
@@ -243,18 +228,6 @@ def open_run(
         if known is None or (has_marker(path) and damage(path)):
             wanted.begin_anew()
         yield wanted
-
-
-def refuse_links(path: Path) -> None:
-    """Refuse to write into a run that is a symbolic link, or holds any.
-
-    Through one, files elsewhere would be emptied, extended or deleted. Directories above a run may
-    be links: results may live on another disk.
-    """
-    inside = (*path.glob("*"), *path.glob(".*"), *path.glob("checkpoints/*"))
-    for file in (path, *inside):
-        if file.is_symlink():
-            raise ValueError(f"{file} is a symbolic link: runs are not written through links")
 
 
 def _clear(path: Path) -> None:
@@ -385,397 +358,6 @@ def _read_tensors(file: Path, size: int, digest: str) -> dict[str, np.ndarray]:
         raise DamageError(f"{file} is damaged: {error}") from None
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write aside, then rename: the file is either the old one or the whole new one.
-
-    A full disk or a missing permission is reported as a ValueError that names the file.
-    """
-    with aside(path) as file, file.open("xb") as written:
-        written.write(data)
-
-
-def write_text(path: Path, text: str) -> None:
-    """`write_bytes` for text."""
-    write_bytes(path, text.encode())
-
-
-def write_json(path: Path, document: Any) -> None:
-    """`write_bytes` for a JSON document."""
-    write_text(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
-
-
-def read_json(path: Path) -> Any:
-    """A JSON document of reasonable size; `DamageError` if it is none."""
-    try:
-        status = path.stat()
-        # A pipe would be waited for, and a device may have no end.
-        if not stat.S_ISREG(status.st_mode):
-            raise DamageError(f"{path} is not a regular file")
-        if status.st_size > MAX_JSON:
-            raise DamageError(f"{path} is larger than {MAX_JSON} bytes")
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        raise DamageError(f"there is no file {path}") from None
-    except OSError as error:
-        raise DamageError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, DamageError):
-            raise
-        raise DamageError(f"{path} is not valid JSON") from None
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """`read_json` of a document that has to be an object."""
-    document = read_json(path)
-    if not isinstance(document, dict):
-        raise DamageError(f"{path} does not hold a JSON object")
-    return document
-
-
-def write_table(path: Path, table: Table) -> None:
-    """Columns of equal length as a Parquet file."""
-    lengths = {name: len(column) for name, column in table.items()}
-    if len(set(lengths.values())) != 1:
-        raise ValueError(f"columns differ in length: {lengths}")
-    columns = {
-        name: column.astype(object) if column.dtype.kind == "U" else column
-        for name, column in table.items()
-    }
-    with aside(path) as file, duckdb.connect() as connection:
-        connection.register("columns_to_write", columns)
-        connection.execute(
-            "copy (select * from columns_to_write) to $to (format parquet, compression zstd)",
-            {"to": str(file)},
-        )
-
-
-def read_table(path: Path) -> dict[str, np.ndarray]:
-    """The columns of a Parquet file. A missing number is nan."""
-    if not path.is_file():
-        raise DamageError(f"there is no table {path}")
-    try:
-        with duckdb.connect() as connection:
-            columns = connection.execute(f"select * from {_parquet([path])}").fetchnumpy()
-    except duckdb.Error as error:
-        raise DamageError(f"cannot read {path}: {_one_line(error)}") from None
-    return {name: _plain(column) for name, column in columns.items()}
-
-
-def _plain(column: Any) -> np.ndarray:
-    if isinstance(column, np.ma.MaskedArray):
-        if column.mask.any() and column.dtype.kind in "iub":
-            column = column.astype(float)
-        column = column.filled(np.nan) if column.dtype.kind == "f" else column.data
-    return np.asarray(column)
-
-
-@contextmanager
-def aside(path: Path) -> Iterator[Path]:
-    """A file beside `path`, of this writer alone, that takes its place if all goes well."""
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    try:
-        try:
-            yield partial
-            with partial.open("rb") as file:
-                os.fsync(file.fileno())
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
-    except (OSError, duckdb.IOException) as error:
-        reason = error.strerror if isinstance(error, OSError) else _one_line(error)
-        raise ValueError(f"cannot write {path}: {reason}") from None
-
-
-def _sweep(path: Path) -> None:
-    """Remove what killed writers left aside; the caller holds the lock."""
-    for file in [*path.glob(".*.partial"), *path.glob("checkpoints/.*.partial")]:
-        file.unlink(missing_ok=True)
-
-
-@contextmanager
-def _lock(path: Path, complaint: str) -> Iterator[None]:
-    # Neither emptied nor followed: it might be a link to somebody's file.
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags, 0o666), "r+b") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BusyError(complaint) from None
-        yield
-
-
-def file_hash(path: Path) -> str:
-    """SHA-256 of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def user_cache() -> Path:
-    """Where what can be made again is kept from one program to the next."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tapebench"
-
-
-def provenance(seconds: float | None = None) -> dict[str, Any]:
-    """Where and with what a result was made. `seconds` is its wall-clock time."""
-    packages = ("numpy", "jax", "jaxlib", "equinox", "optax", "scipy", "torch")
-    versions = {}
-    for package in packages:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return {
-        "versions": {
-            "tapebench": tapebench.__version__,
-            "python": platform.python_version(),
-            **versions,
-        },
-        "machine": {
-            "system": platform.system(),
-            "architecture": platform.machine(),
-            "processor": _processor(),
-            "cores": os.cpu_count(),
-        },
-        "revision": _revision(),
-        "seconds": None if seconds is None else round(seconds, 3),
-    }
-
-
-def _processor() -> str:
-    """The processor's name; results are the same to the bit only on the same instruction set."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(
-            line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
-        )
-    except (OSError, StopIteration):
-        return platform.processor()
-
-
-@cache
-def _revision() -> str | None:
-    """The git revision of the source, with a + if it was changed; None outside a checkout.
-
-    As it is when it is first asked for: what is imported does not change with the files.
-    """
-    command = ["git", "-C", str(Path(__file__).parent)]
-    try:
-        head = subprocess.run(
-            [*command, "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=10
-        )
-        changed = subprocess.run(
-            [*command, "status", "--porcelain", "--untracked-files=no"],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=10,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")
-
-
-@dataclass(frozen=True)
-class Damage:
-    """What is there and cannot be counted: a run, or a directory that cannot be looked into."""
-
-    path: Path
-    reason: str
-    remedy: str
-    """What to do about it, as a clause."""
-    what: str = "is damaged"
-
-    def __str__(self) -> str:
-        return f"{self.path} {self.what} ({self.reason}) and left out: {self.remedy}"
-
-
-@dataclass(frozen=True)
-class Results:
-    """Every finished run under a directory. Get it from `load`."""
-
-    root: Path
-    paths: tuple[Path, ...]
-    damaged: tuple[Damage, ...] = ()
-    """Runs with a marker that are not what it says."""
-    diverged: tuple[Damage, ...] = ()
-    """Runs whose weights are not finite: what they chose means nothing, so they do not count."""
-    unfinished: tuple[Path, ...] = ()
-    """Runs that were begun and have no marker."""
-
-    @property
-    def left_out(self) -> tuple[Damage, ...]:
-        """Finished runs that do not count."""
-        return (*self.damaged, *self.diverged)
-
-    @cached_property
-    def runs(self) -> list[dict[str, Any]]:
-        """Id and summary of every run; nested figures are joined by underscores."""
-        found = []
-        for path in self.paths:
-            run = parse_id(read_object(path / "spec.json").get("id"))
-            head = {"run": str(run), **asdict(run)}
-            found.append(head | dict(_flat(read_object(path / "summary.json"))))
-        return found
-
-    def query(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Column names and rows of a read-only query.
-
-        There are the tables `runs` (one row per run), `eval`, `curve` and `train`. They are loaded
-        first; then the connection is cut off from all files, so that nothing can be written or
-        read, whatever the statement says. Ctrl-C ends any query.
-        """
-        if not self.paths:
-            raise ValueError(f"there are no finished runs in {self.root} to ask about")
-        try:
-            statements = duckdb.extract_statements(sql)
-            if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-                raise ValueError("give one select statement: results are read-only")
-            with duckdb.connect() as connection:
-                return _interruptible(connection, lambda: self._ask(connection, statements[0]))
-        except duckdb.CatalogException as error:
-            unknown = re.search(r"Table with name (\S+) does not exist", str(error))
-            said = self._no_table(unknown[1]) if unknown else _one_line(error)
-            raise ValueError(said) from None
-        except duckdb.Error as error:
-            raise ValueError(_one_line(error)) from None
-
-    def _no_table(self, name: str) -> str:
-        """Which tables there are, and why this one is not."""
-        held = [table for table in TABLES if self._files(table)]
-        said = f"there is no table {name}: there are {', '.join(['runs', *held])}"
-        if name in TABLES:
-            said += (
-                f"; none of these runs holds a {name}.parquet, as those that come with the package "
-                "do not: runs made by tape bench or tape train do"
-            )
-        return said
-
-    def _files(self, table: str) -> list[str]:
-        files = (path / f"{table}.parquet" for path in self.paths)
-        return [str(file) for file in files if file.is_file()]
-
-    def columns(self, sql: str) -> dict[str, np.ndarray]:
-        """`query`, column by column."""
-        names, rows = self.query(sql)
-        return {name: np.array([row[index] for row in rows]) for index, name in enumerate(names)}
-
-    def _ask(
-        self, connection: duckdb.DuckDBPyConnection, statement: Any
-    ) -> tuple[list[str], list[tuple[Any, ...]]]:
-        connection.execute("set temp_directory = ''")
-        asked = statement.query.lower()
-        for name in ("runs", *TABLES):
-            if name in asked:
-                self._load_table(connection, name)
-        connection.execute("set enable_external_access = false")
-        connection.execute("set lock_configuration = true")
-        cursor = connection.execute(statement)
-        return [column[0] for column in cursor.description or ()], cursor.fetchall()
-
-    def _load_table(self, connection: duckdb.DuckDBPyConnection, name: str) -> None:
-        if name == "runs":
-            names = sorted({name for run in self.runs for name in run})
-            columns = {name: _column([run.get(name) for run in self.runs]) for name in names}
-            connection.register("given_runs", columns)
-            connection.execute("create table runs as select * from given_runs")
-            connection.unregister("given_runs")
-            return
-        files = self._files(name)
-        if not files:
-            return
-        rows = f"from {_parquet(files)}"
-        chosen = "*"
-        if name != "train":
-            described = connection.execute(f"describe select * {rows}").fetchall()
-            is_named = "seating" in {column[0] for column in described}
-            # Rows that do not name their seating are of the first.
-            chosen = (
-                "* replace (coalesce(seating, 1) as seating)"
-                if is_named
-                else "*, 1::tinyint as seating"
-            )
-        connection.execute(f'create table "{name}" as select {chosen} {rows}')
-
-
-def _parquet(files: Sequence[str | Path]) -> str:
-    """Parquet files as what SQL selects from.
-
-    A directory called `seed=3` somewhere above them is a name like any other.
-    """
-    listed = ", ".join(_quoted(str(file)) for file in files)
-    return f"read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
-
-
-def _interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], T]) -> T:
-    """Do work with a connection in such a way that Ctrl-C ends it at once.
-
-    The work is done in a thread: in this one a signal would wait until it was over.
-    """
-    with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(work)
-        try:
-            while not wait([future], timeout=0.2).done:
-                pass
-            return future.result()
-        except KeyboardInterrupt:
-            connection.interrupt()
-            raise
-
-
-def load(root: str | Path, *, thorough: bool = False) -> Results:
-    """The finished runs under `root`, whatever their depth; for `thorough` see `damage`.
-
-    Links to directories are followed, each directory once. What cannot be read is `damaged`.
-    """
-    root = Path(root)
-    if not root.is_dir():
-        raise ValueError(f"there is no results directory {root}")
-    paths, damaged, diverged, unfinished = [], [], [], []
-    seen: set[tuple[int, int]] = set()
-
-    def refuse(error: OSError) -> None:
-        place = Path(error.filename)
-        remedy = f"chmod -R u+rX {shlex.quote(str(place))} may give you the permission"
-        damaged.append(Damage(place, f"cannot be read: {error.strerror}", remedy))
-
-    for name, folders, files in os.walk(root, followlinks=True, onerror=refuse):
-        status, place = os.stat(name), Path(name)
-        if (status.st_dev, status.st_ino) in seen:
-            folders.clear()  # a link back to where we come from, or to what was counted
-            continue
-        seen.add((status.st_dev, status.st_ino))
-        folders.sort()
-        if has_marker(place):
-            folders.clear()
-            if reason := damage(place, thorough=thorough):
-                damaged.append(Damage(place, reason, remedy(place)))
-            elif _is_diverged(place / "summary.json"):
-                diverged.append(Damage(place, *_DIVERGED))
-            else:
-                paths.append(root.resolve() / place.relative_to(root))
-        elif "spec.json" in files:
-            unfinished.append(place)
-    return Results(
-        root,
-        tuple(sorted(paths)),
-        tuple(sorted(damaged, key=lambda found: found.path)),
-        tuple(sorted(diverged, key=lambda found: found.path)),
-        tuple(sorted(unfinished)),
-    )
-
-
-_DIVERGED = (
-    "its weights are not finite",
-    "other settings, such as a smaller learning_rate, may keep them so",
-    "diverged",
-)
-
-
-def _is_diverged(summary: Path) -> bool:
-    # Parsed only where the word is: there may be very many runs.
-    return b'"diverged"' in summary.read_bytes() and bool(read_object(summary).get("diverged"))
-
-
 def has_marker(path: str | Path) -> bool:
     """Whether there is a marker, whatever is in it."""
     return os.path.lexists(f"{path}{os.sep}{MARKER}")
@@ -835,9 +417,9 @@ def _file_damage(path: str, name: str, about: Any, thorough: bool) -> str | None
                 return f"{name} is not what was written"
         elif name.endswith(".parquet"):
             with open(file, "rb") as table:
-                first = table.read(len(_PARQUET))
-                table.seek(max(0, size - len(_PARQUET)))
-                if (first, table.read()) != (_PARQUET, _PARQUET):
+                first = table.read(len(PARQUET))
+                table.seek(max(0, size - len(PARQUET)))
+                if (first, table.read()) != (PARQUET, PARQUET):
                     return f"{name} is not a whole Parquet file"
     except FileNotFoundError:
         return f"{name} is missing"
@@ -892,36 +474,3 @@ def trusted_spec(path: Path) -> dict[str, Any] | None:
     except (DamageError, KeyError, TypeError):
         return spec
     return spec if file_hash(path / "spec.json") == written else None
-
-
-def _flat(document: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in document.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{key}_")
-        elif not isinstance(value, Sequence) or isinstance(value, str):
-            yield before + key, value
-
-
-def _column(values: list[Any]) -> np.ndarray:
-    """Values of one kind, some of them missing, as an array for a table."""
-    present = [value for value in values if value is not None]
-    if (
-        present
-        and all(isinstance(value, bool) for value in present)
-        and len(present) == len(values)
-    ):
-        return np.array(values)
-    if all(isinstance(value, (int, float)) for value in present):
-        if len(present) == len(values) and all(isinstance(value, int) for value in present):
-            return np.array(values, np.int64)
-        return np.array([np.nan if value is None else float(value) for value in values])
-    return np.array([None if value is None else str(value) for value in values], object)
-
-
-def _quoted(text: str) -> str:
-    """A text in SQL."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300]

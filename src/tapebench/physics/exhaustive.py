@@ -20,7 +20,10 @@ import numba
 import numpy as np
 from numba import njit, prange, uint8, uint32, uint64
 
-from tapebench import dynamics, rules, seeding
+from tapebench.base import seeding
+from tapebench.physics import space
+from tapebench.physics.families import elementary
+from tapebench.physics.starts import exam_tapes
 
 EXAM_EPISODES = 20
 MIN_LENGTH, MAX_LENGTH = 18, 32
@@ -114,7 +117,7 @@ def witness(steps: np.ndarray, tape: int, rule: int, length: int) -> list[int] |
         return None
     cells = []
     while steps[tape]:
-        after = [dynamics.step(tape, cell, rule, length) for cell in range(length)]
+        after = [elementary.step(tape, cell, rule, length) for cell in range(length)]
         cell = min(range(length), key=lambda cell: int(steps[after[cell]]))
         cells.append(cell)
         tape = after[cell]
@@ -129,13 +132,13 @@ def solve_for_exam(search: Search, rule: int, horizon: int) -> list[dict[str, An
     """
     length = search.length
     histogram = search.solve(rule, horizon)
-    tapes = [dynamics.to_int(tape) for tape in seeding.exam_tapes(length, EXAM_EPISODES)]
+    tapes = [space.to_int(tape) for tape in exam_tapes(length, EXAM_EPISODES)]
     records = []
-    for twin in sorted({rule, rules.mirror(rule)}):
+    for twin in sorted({rule, elementary.mirror(rule)}):
         is_mirrored = twin != rule
         witnesses = []
         for tape in tapes:
-            seen = rules.mirror_tape(tape, length) if is_mirrored else tape
+            seen = elementary.mirror_tape(tape, length) if is_mirrored else tape
             cells = witness(search.steps, seen, rule, length)
             if cells is not None and is_mirrored:
                 cells = [length - 1 - cell for cell in cells]

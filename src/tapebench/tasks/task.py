@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import dynamics, splits
-from tapebench.naming import one_of
+from tapebench.base.names import one_of
+from tapebench.physics import space
+from tapebench.tasks import splits
 
 REWARDS = ("distance", "sparse", "potential")
 MAX_HORIZON = 65_536
@@ -65,7 +66,7 @@ def make_task(
     reveal_rule: bool = False,
 ) -> Task:
     """Validate the options of `Tape-v0` (documented in `tapebench.gym.TapeEnv`)."""
-    length = dynamics.check_length(length)
+    length = space.check_length(length)
     if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)):
         raise ValueError(f"horizon must be a positive integer, not {horizon!r}")
     if not 1 <= horizon <= MAX_HORIZON:
@@ -116,7 +117,7 @@ def parse_goal(goal: Any, length: int) -> int:
 
 def parse_tape(cells: Any, length: int, what: str = "tape") -> int:
     """A tape given cell by cell (a sequence, an array or a text of 0 and 1) as an integer."""
-    return dynamics.to_int(dynamics.pack(parse_cells(cells, length, what)))
+    return space.to_int(space.pack(parse_cells(cells, length, what)))
 
 
 def parse_cells(cells: Any, length: int, what: str, num: int | None = None) -> np.ndarray:

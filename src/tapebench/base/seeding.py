@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tapebench import dynamics
-
 if TYPE_CHECKING:
     import jax
+
 
 EXAM_VERSION = 1
 """Version of the standard exam. A change to the tapes below is a change of this number."""
@@ -29,7 +28,7 @@ RULE, TAPE, GOAL, NOISE, VARIATION = (np.uint32(purpose << 28) for purpose in ra
 """First lane of each purpose, so that no two draws of one episode share a lane."""
 
 _WEYL = np.uint32(0x9E3779B9)
-_FEATURES, _EXAM, _POLICY = 0x52554C45, 0x4558414D, 0x504F4C49
+FEATURES, EXAM, _POLICY = 0x52554C45, 0x4558414D, 0x504F4C49
 
 
 def mix(x: Any) -> Any:
@@ -84,32 +83,16 @@ def below(bound: Any, word: Any) -> Any:
     return (high * bound + (low * bound >> 16)) >> 16
 
 
-def nonzero_words(words: Any, length: int) -> Any:
-    """Map uniform words `[..., W]` to a tape uniform over all tapes of `length` but the zero one.
-
-    Added to a goal by XOR this draws a start tape that is never the goal, without a redraw. In
-    one word it is `1 + floor(word * (2^length - 1) / 2^32)`, written so that it stays in 32 bits.
-    """
-    if length > dynamics.WORD:
-        words = words & dynamics.full(length)
-        is_zero = (words == 0).all(axis=-1, keepdims=True)
-        return words | is_zero.astype(np.uint32)
-    if length == dynamics.WORD:
-        return words + (words == 0).astype(np.uint32)
-    whole, rest = words >> (dynamics.WORD - length), words << length
-    return whole + (rest >= words).astype(np.uint32)
-
-
 def uniform(stream: Stream, num: int, lane: int = 0) -> Any:
     """`num` uniform numbers below 1 for each element of a stream, float32 `[..., num]`.
 
     They take the lanes from `lane` on, to a resolution of 2^-24.
     """
     lanes = np.uint32(lane) + np.arange(num, dtype=np.uint32)
-    return _unit(draw(stream, lanes))
+    return unit(draw(stream, lanes))
 
 
-def _unit(words: Any) -> Any:
+def unit(words: Any) -> Any:
     return (words >> 8).astype(np.float32) * np.float32(2.0**-24)
 
 
@@ -119,39 +102,10 @@ def fork(stream: Stream, number: int) -> Stream:
     return Stream(mix(stream.identity + apart), stream.counter)
 
 
-def bernoulli_words(stream: Stream, lane: Any, probability: Any, length: int) -> Any:
-    """A tape whose cells are one with `probability`, independently: `[..., W]`.
-
-    Cell i is decided by lane + i to a resolution of 2^-24; 0 and 1 are never and always.
-    """
-    lanes = lane + np.arange(length, dtype=np.uint32)
-    return dynamics.pack(_unit(draw(stream, lanes)) < probability)
-
-
-def exam_tapes(
-    length: int, episodes: int, *, goals: np.ndarray | None = None, salt: str = ""
-) -> np.ndarray:
-    """The start tapes of an exam, `[episodes, W]`: fair coins, none equal to its goal.
-
-    They depend on the exam version, the length, the episode number and, for a fresh exam, its
-    salt: never on a rule, an agent or a seed. A tape equal to its goal (`goals[episodes, W]`,
-    by default zeros) is drawn again.
-    """
-    words = np.arange(dynamics.num_words(length), dtype=np.uint32)
-    goals = np.zeros((episodes, len(words)), np.uint32) if goals is None else goals
-    tapes, attempt = np.array(goals), 0
-    while len(again := np.flatnonzero((tapes == goals).all(axis=-1))):
-        episode = again[:, None].astype(np.uint32)
-        head = (_EXAM, EXAM_VERSION, *_salt_words(salt), length)
-        tapes[again] = hash32(*head, episode, attempt, words) & dynamics.full(length)
-        attempt += 1
-    return tapes
-
-
 def exam_streams(episodes: int, *, salt: str = "") -> Stream:
     """One stream per exam episode, `[episodes]`, for noise and random goals."""
     episode = np.arange(episodes, dtype=np.uint32)
-    head = (_EXAM, EXAM_VERSION, *_salt_words(salt))
+    head = (EXAM, EXAM_VERSION, *salt_words(salt))
     return Stream(hash32(*head, 0, episode), hash32(*head, 1, episode))
 
 
@@ -164,13 +118,6 @@ def policy_streams(seed: int, name: str, rule: np.ndarray, episode: np.ndarray) 
     words = (rule.astype(np.uint32), episode.astype(np.uint32))
     identity = hash32(_POLICY, _check_seed(seed), _word(name), *words)
     return Stream(identity, np.zeros_like(identity))
-
-
-def feature_tapes(length: int, trials: int) -> np.ndarray:
-    """The random tapes behind the rule features, `[trials, W]`."""
-    trial = np.arange(trials, dtype=np.uint32)[:, None]
-    words = np.arange(dynamics.num_words(length), dtype=np.uint32)
-    return hash32(_FEATURES, length, trial, words) & dynamics.full(length)
 
 
 def key(seed: int, *names: str | int) -> jax.Array:
@@ -209,7 +156,7 @@ def _word(name: str | int) -> int:
     return zlib.crc32(name.encode()) if isinstance(name, str) else int(name) & 0xFFFFFFFF
 
 
-def _salt_words(salt: str) -> tuple[int, ...]:
+def salt_words(salt: str) -> tuple[int, ...]:
     """What a fresh exam absorbs of its salt; the standard exam, without one, absorbs a zero."""
     if not salt:
         return (0,)

@@ -18,8 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import dynamics, exact, rules, seeding
-from tapebench.naming import one_of
+from tapebench.base import seeding
+from tapebench.base.names import one_of
+from tapebench.physics import exact, features
+from tapebench.physics.families import elementary
+from tapebench.physics.features import TYPES, count_types
 
 SCHEMA = 1
 HELD_OUT = 30
@@ -38,7 +41,7 @@ shown and not among them: some rules are solvable only where 3 divides the lengt
 it does not, so that no choice of rules is matched at lengths of both kinds."""
 
 _FIELDS = ("schema", "name", "generator", "seed", "features_hash", "train", "test", "hash")
-_ALL = tuple(range(dynamics.NUM_RULES))
+_ALL = tuple(range(elementary.NUM_RULES))
 _MAX_FILE = 64 * 1024
 
 
@@ -86,7 +89,7 @@ class Split:
 
 def features_hash() -> str:
     """Identity of the shipped rule features."""
-    rows = [[row.density, row.entropy, row.activity] for row in rules.table()]
+    rows = [[row.density, row.entropy, row.activity] for row in features.table()]
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
 
 
@@ -96,7 +99,7 @@ def farthest_points(count: int, first: int | None = None) -> tuple[int, ...]:
     Starts from `first`, or from the rule farthest from the mean of all. Features are integers
     and so are the squared distances: a tie goes to the lower rule number on every machine.
     """
-    points = np.array([[r.density, r.entropy, r.activity] for r in rules.table()], np.int64)
+    points = np.array([[r.density, r.entropy, r.activity] for r in features.table()], np.int64)
     if first is None:
         # Distances to the mean, scaled by the number of rules to stay in integers.
         offsets = points * len(points) - points.sum(axis=0)
@@ -146,10 +149,10 @@ def matched_rules(count: int, seed: int, starts: int = 100) -> tuple[int, ...]:
     """
     # In whole numbers, so that every machine takes the same decisions.
     scaled = np.rint([difficulties()[name] * 1e6 for name in MATCHED]).astype(np.int64)
-    orbits = sorted({rules.mirror_orbit(rule) for rule in _ALL})
+    orbits = sorted({elementary.mirror_orbit(rule) for rule in _ALL})
     weight = np.array([scaled[:, list(orbit)].sum(axis=1) for orbit in orbits])
     total = scaled.sum(axis=1)
-    kind = np.array([f"{rules.table()[orbit[0]].type} {len(orbit)}" for orbit in orbits])
+    kind = np.array([f"{features.table()[orbit[0]].type} {len(orbit)}" for orbit in orbits])
     is_alike = kind[:, None] == kind
 
     def gaps(inside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -183,7 +186,7 @@ def _fill(orbits: list[tuple[int, ...]], count: int, priority: np.ndarray) -> np
     room = _shares(count)
     held_out = np.zeros(len(orbits), bool)
     for place in sorted(range(len(orbits)), key=lambda place: int(priority[orbits[place][0]])):
-        kind = rules.table()[orbits[place][0]].type
+        kind = features.table()[orbits[place][0]].type
         if len(orbits[place]) <= room[kind]:
             held_out[place] = True
             room[kind] -= len(orbits[place])
@@ -225,10 +228,10 @@ def tuning() -> Split:
     fifth orbit is taken, beginning with the one that makes the two sides most alike.
     """
     common = set(load("fps30").train) & set(load("matched30").train)
-    measures, table = [difficulties()[name] for name in MATCHED], rules.table()
+    measures, table = [difficulties()[name] for name in MATCHED], features.table()
     ceiling, flip_ones = difficulties()["ceiling L16"], difficulties()["flip-ones L16"]
     orbits = sorted(
-        {tuple(sorted(common & set(rules.mirror_orbit(rule)))) for rule in common},
+        {tuple(sorted(common & set(elementary.mirror_orbit(rule)))) for rule in common},
         key=lambda orbit: (table[orbit[0]].type, ceiling[orbit[0]], flip_ones[orbit[0]], orbit),
     )
 
@@ -425,16 +428,15 @@ class Audit:
 def audit(split: Split) -> Audit:
     """Examine a split for leaks and for differences that are not about generalisation."""
     train, test = set(split.train), set(split.test)
-    pairs = {rules.mirror_orbit(rule) for rule in test if rules.mirror(rule) in train}
-    types = {"train": rules.count_types(split.train), "test": rules.count_types(split.test)}
+    pairs = {elementary.mirror_orbit(rule) for rule in test if elementary.mirror(rule) in train}
+    types = {"train": count_types(split.train), "test": count_types(split.test)}
     shares = [
-        abs(types["train"][name] / len(train) - types["test"][name] / len(test))
-        for name in rules.TYPES
+        abs(types["train"][name] / len(train) - types["test"][name] / len(test)) for name in TYPES
     ]
     return Audit(
         split=split,
         disjoint=not train & test,
-        unassigned=dynamics.NUM_RULES - len(train | test),
+        unassigned=elementary.NUM_RULES - len(train | test),
         types=types,
         mirror_pairs_cut=tuple(sorted((a, b) for a, b in pairs)),
         difficulty={
@@ -472,7 +474,7 @@ def _check_side(side: str, members: tuple[Any, ...]) -> None:
     if not members:
         raise ValueError(f"{side} is empty: give at least one rule")
     for rule in members:
-        dynamics.check_rule(rule)
+        elementary.check_rule(rule)
     if len(set(members)) != len(members):
         repeated = sorted({rule for rule in members if members.count(rule) > 1})
         raise ValueError(f"{side} has rules {_few(repeated)} twice: list each once")
@@ -489,10 +491,10 @@ def _hash_rules(name: str, *seeds: int) -> np.ndarray:
 
 def _shares(count: int) -> dict[str, int]:
     """Places per type, proportional to the type mix of all rules, by largest remainders."""
-    totals = rules.count_types(_ALL)
-    exact_share = {name: count * totals[name] / dynamics.NUM_RULES for name in rules.TYPES}
-    quota = {name: int(exact_share[name]) for name in rules.TYPES}
-    by_remainder = sorted(rules.TYPES, key=lambda name: quota[name] - exact_share[name])
+    totals = count_types(_ALL)
+    exact_share = {name: count * totals[name] / elementary.NUM_RULES for name in TYPES}
+    quota = {name: int(exact_share[name]) for name in TYPES}
+    by_remainder = sorted(TYPES, key=lambda name: quota[name] - exact_share[name])
     for name in by_remainder[: count - sum(quota.values())]:
         quota[name] += 1
     return quota

@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import dynamics, rules
+from tapebench.physics import space
+from tapebench.physics.families import elementary
 
 NUMPY_LENGTH = 24
 """Longest tape searched in plain NumPy: 2^24 tapes, about a second a rule."""
@@ -88,7 +89,7 @@ class Reach:
 
 def check_reach(length: int, limit: int = MAX_LENGTH) -> int:
     """Return `length` if a search can take it."""
-    if dynamics.check_length(length) > limit:
+    if space.check_length(length) > limit:
         raise ValueError(
             f"exhaustive search reaches length {limit}, not {length}: choose a shorter tape"
         )
@@ -98,7 +99,7 @@ def check_reach(length: int, limit: int = MAX_LENGTH) -> int:
 def all_images(rule: int, length: int) -> np.ndarray:
     """What every tape updates to without a flip, uint32 `[2^length]`."""
     tapes = np.arange(2**length, dtype=np.uint32)[:, None]
-    return dynamics.evolve(tapes, np.array([rule]), length)[:, 0]
+    return elementary.evolve(tapes, np.array([rule]), length)[:, 0]
 
 
 def steps_to_goal(rule: int, length: int, horizon: int, goal: int = 0) -> np.ndarray:
@@ -125,7 +126,7 @@ def steps_to_goal(rule: int, length: int, horizon: int, goal: int = 0) -> np.nda
 
 def reach(rule: int, length: int, horizon: int, goal: int = 0) -> Reach:
     """Solve one rule exactly and keep the counts."""
-    steps = steps_to_goal(dynamics.check_rule(rule), length, horizon, goal)
+    steps = steps_to_goal(elementary.check_rule(rule), length, horizon, goal)
     counts = np.bincount(steps[steps != UNREACHED])
     return Reach(rule, length, tuple(counts.tolist()))
 
@@ -141,7 +142,7 @@ def reach_all(
 
     A mirror image shares its twin's counts if the goal is symmetric.
     """
-    goal_is_symmetric = goal == rules.mirror_tape(goal, length)
+    goal_is_symmetric = goal == elementary.mirror_tape(goal, length)
     search = None if check_reach(length) <= NUMPY_LENGTH else large_search(length)
 
     def solve(rule: int) -> Reach:
@@ -151,7 +152,7 @@ def reach_all(
 
     solved: dict[int, Reach] = {}
     for rule in sorted(set(which)):
-        twin = solved.get(rules.mirror(rule)) if goal_is_symmetric else None
+        twin = solved.get(elementary.mirror(rule)) if goal_is_symmetric else None
         solved[rule] = Reach(rule, length, twin.histogram) if twin else solve(rule)
         progress(rule)
     return solved
@@ -160,7 +161,7 @@ def reach_all(
 def large_search(length: int) -> Any:
     """An `exhaustive.Search`, or the advice to install what it needs."""
     try:
-        from tapebench import exhaustive
+        from tapebench.physics import exhaustive
     except ImportError:
         raise ValueError(
             f"searching {length} cells needs numba: pip install 'tapebench[exact]'"
@@ -199,7 +200,7 @@ def best_cell(tape: int, rule: int, length: int, steps: np.ndarray) -> int | Non
 
     `None` where no flip leads to a tape that can reach it.
     """
-    options = [int(steps[dynamics.step(tape, cell, rule, length)]) for cell in range(length)]
+    options = [int(steps[elementary.step(tape, cell, rule, length)]) for cell in range(length)]
     fewest = min(options)
     return None if fewest == UNREACHED else options.index(fewest)
 
@@ -208,8 +209,8 @@ def chances(length: int, horizon: int) -> dict[str, dict[int, float]]:
     """`chance_of_success` of every rule, by policy, to nine digits. Mirror images share theirs."""
     found: dict[str, dict[int, float]] = {"random": {}, "flip-ones": {}}
     for policy, by_rule in found.items():
-        for rule in range(dynamics.NUM_RULES):
-            twin = rules.mirror(rule)
+        for rule in range(elementary.NUM_RULES):
+            twin = elementary.mirror(rule)
             chance = by_rule.get(twin) or chance_of_success(rule, length, horizon, policy)
             by_rule[rule] = round(chance, 9)
     return found

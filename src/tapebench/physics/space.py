@@ -1,8 +1,8 @@
-"""The physics of the tape: flip one cell, then update every cell at once by an elementary rule.
+"""Cells packed into words: rings of them, flips of one, and distances between two.
 
 A tape of `length` cells is packed little-endian into uint32 words: cell `i` is bit `i % 32` of
 word `i // 32`, bits past the last cell are zero. Arrays carry the words on their last axis,
-`[..., W]`, and a rule or a cell per element on the leading axes, `[...]`. A Python integer is a
+`[..., W]`, and a cell per element on the leading axes, `[...]`. A Python integer is a
 whole tape in one word of any size, which makes stepping a single environment cheap.
 
 Every function is written once with operators that Python integers, NumPy arrays and JAX arrays
@@ -20,13 +20,9 @@ import numpy as np
 MIN_LENGTH = 3
 MAX_LENGTH = 1024
 WORD = 32
-NUM_RULES = 256
 
 Tape = Any
 """A Python int, or a NumPy or JAX array of uint32 words `[..., W]`."""
-
-Law = tuple[Any, ...]
-"""A rule made ready to apply: eight masks, one per monomial of its algebraic normal form."""
 
 
 def num_words(length: int) -> int:
@@ -41,15 +37,6 @@ def check_length(length: int) -> int:
     if not MIN_LENGTH <= length <= MAX_LENGTH:
         raise ValueError(f"length must be from {MIN_LENGTH} to {MAX_LENGTH}, not {length}")
     return int(length)
-
-
-def check_rule(rule: int) -> int:
-    """Return `rule` if it numbers an elementary rule, else raise a `ValueError`."""
-    if isinstance(rule, bool) or not isinstance(rule, (int, np.integer)):
-        raise ValueError(f"a rule is an integer from 0 to {NUM_RULES - 1}, not {str(rule)[:40]!r}")
-    if not 0 <= rule < NUM_RULES:
-        raise ValueError(f"a rule is an integer from 0 to {NUM_RULES - 1}, not {rule}")
-    return int(rule)
 
 
 @cache
@@ -93,52 +80,11 @@ def flip(tape: Tape, cell: Any) -> Tape:
     """The tape with one cell inverted. `cell` is 0-based and not checked here."""
     if isinstance(tape, int):
         return tape ^ (1 << int(cell))
-    cell = _column(cell)
+    cell = column(cell)
     if tape.shape[-1] == 1:
         return tape ^ (np.uint32(1) << cell)
     here = np.arange(tape.shape[-1], dtype=np.uint32) == cell >> 5
     return tape ^ (here.astype(np.uint32) << (cell & 31))
-
-
-def law(rule: Any) -> Law:
-    """The rule as eight masks, so that `evolve_by` needs fourteen bit operations per word.
-
-    The next cell is a polynomial over the field of two elements in left, centre and right;
-    mask `4l + 2c + r` is all ones where the monomial with those factors occurs. Computing them
-    costs more than one update: keep the law where a rule lasts for an episode.
-    """
-    if not isinstance(rule, int):
-        rule = _column(rule)
-    coefficients = rule ^ ((rule & 0x55) << 1)
-    coefficients = coefficients ^ ((coefficients & 0x33) << 2)
-    coefficients = coefficients ^ ((coefficients & 0x0F) << 4)
-    return tuple(-((coefficients >> monomial) & 1) for monomial in range(8))
-
-
-def evolve_by(tape: Tape, masks: Law, length: int) -> Tape:
-    """`evolve` with the rule given as its `law`."""
-    left, right = neighbours(tape, length)
-    m0, m1, m2, m3, m4, m5, m6, m7 = masks
-    without_left = (m0 ^ (m1 & right)) ^ (tape & (m2 ^ (m3 & right)))
-    with_left = (m4 ^ (m5 & right)) ^ (tape & (m6 ^ (m7 & right)))
-    evolved = without_left ^ (left & with_left)
-    if isinstance(tape, int):
-        return evolved & ((1 << length) - 1)
-    return evolved & full(length) if length % WORD else evolved
-
-
-def evolve(tape: Tape, rule: Any, length: int) -> Tape:
-    """One synchronous update on a ring: cell i becomes bit `4l + 2c + r` of `rule`."""
-    if isinstance(tape, int):
-        rule = int(rule)
-    elif isinstance(rule, int):
-        rule = np.asarray(rule)
-    return evolve_by(tape, law(rule), length)
-
-
-def step(tape: Tape, cell: Any, rule: Any, length: int) -> Tape:
-    """What one action does: flip `cell`, then `evolve` the flipped tape."""
-    return evolve(flip(tape, cell), rule, length)
 
 
 def hamming(tape: Tape, goal: Tape) -> Any:
@@ -169,7 +115,7 @@ def share(part: Any, whole: Any) -> Any:
     return part / part.__array_namespace__().where(part >= 0, whole, 1).astype(np.float32)
 
 
-def _column(values: Any) -> Any:
+def column(values: Any) -> Any:
     """Numbers `[...]` as uint32 `[..., 1]`, to broadcast against words.
 
     At least one axis matters: NumPy scalars would warn where arrays wrap around silently.

@@ -19,7 +19,9 @@ from importlib import resources
 
 import numpy as np
 
-from tapebench import dynamics, seeding
+from tapebench.physics import space, starts
+from tapebench.physics.families import elementary
+from tapebench.physics.families.elementary import WOLFRAM_SOURCE, complement, mirror, wolfram_class
 
 FEATURE_LENGTH = 32
 FEATURE_UPDATES = 64
@@ -28,18 +30,6 @@ FEATURE_UNIT = 1_000_000
 """Features are kept as integers, in millionths, so that no comparison hangs on a last digit."""
 
 TYPES = ("stable", "periodic", "chaotic")
-
-WOLFRAM_SOURCE = (
-    "S. Wolfram, A New Kind of Science (2002); the classes of the 88 representatives as listed in "
-    "G. J. Martinez, A Note on Elementary Cellular Automata Classification, "
-    "Journal of Cellular Automata 8 (2013) 233-259"
-)
-_WOLFRAM_CLASSES = {
-    1: (0, 8, 32, 40, 128, 136, 160, 168),
-    3: (18, 22, 30, 45, 60, 90, 105, 122, 126, 146, 150),
-    4: (41, 54, 106, 110),
-}
-"""Representatives of classes 1, 3 and 4; every other rule is of class 2."""
 
 
 @dataclass(frozen=True)
@@ -54,43 +44,6 @@ class Rule:
     density: int
     entropy: int
     activity: int
-
-
-def mirror(rule: int) -> int:
-    """The rule seen in a mirror: left and right neighbours exchanged."""
-    swapped = rule & 0b10100101
-    for a, b in ((1, 4), (3, 6)):
-        swapped |= ((rule >> a) & 1) << b | ((rule >> b) & 1) << a
-    return swapped
-
-
-def mirror_tape(tape: int, length: int) -> int:
-    """The tape read backwards; under the mirrored rule it does what the tape does."""
-    return int(f"{tape:0{length}b}"[::-1], 2)
-
-
-def complement(rule: int) -> int:
-    """The rule seen in the negative: zeros and ones exchanged. It does not keep the zero goal."""
-    return sum((1 - ((rule >> (7 - bit)) & 1)) << bit for bit in range(8))
-
-
-def mirror_orbit(rule: int) -> tuple[int, ...]:
-    """A rule and its mirror image, ascending: one of 160 orbits."""
-    return tuple(sorted({rule, mirror(rule)}))
-
-
-def orbit(rule: int) -> tuple[int, ...]:
-    """All rules equal to this one up to mirror and complement, ascending: one of 88 orbits."""
-    return tuple(sorted({*mirror_orbit(rule), *mirror_orbit(complement(rule))}))
-
-
-def wolfram_class(rule: int) -> int:
-    """Wolfram's class, 1 to 4, which is the same for a whole orbit. See `WOLFRAM_SOURCE`."""
-    representative = orbit(rule)[0]
-    for number, representatives in _WOLFRAM_CLASSES.items():
-        if representative in representatives:
-            return number
-    return 2
 
 
 STABLE_BELOW = {"activity": 0.06, "entropy": 0.25}
@@ -111,16 +64,16 @@ def classify(entropy: int, activity: int) -> str:
 def features() -> np.ndarray:
     """Density, entropy and activity of every rule in millionths, int64 `[256, 3]`."""
     length, updates = FEATURE_LENGTH, FEATURE_UPDATES
-    tapes = seeding.feature_tapes(length, FEATURE_TRIALS)
-    laws = dynamics.law(np.arange(dynamics.NUM_RULES)[:, None])
-    tape = np.broadcast_to(tapes, (dynamics.NUM_RULES, *tapes.shape))
+    tapes = starts.feature_tapes(length, FEATURE_TRIALS)
+    laws = elementary.law(np.arange(elementary.NUM_RULES)[:, None])
+    tape = np.broadcast_to(tapes, (elementary.NUM_RULES, *tapes.shape))
     nothing = np.zeros(tapes.shape[-1], np.uint32)
     ones_at = np.empty((updates, *tape.shape[:-1]), np.int64)
-    changed = np.zeros(dynamics.NUM_RULES, np.int64)
+    changed = np.zeros(elementary.NUM_RULES, np.int64)
     for update in range(updates):
-        after = dynamics.evolve_by(tape, laws, length)
-        ones_at[update] = dynamics.hamming(after, nothing)
-        changed += dynamics.hamming(after, tape).sum(axis=-1)
+        after = elementary.evolve_by(tape, laws, length)
+        ones_at[update] = space.hamming(after, nothing)
+        changed += space.hamming(after, tape).sum(axis=-1)
         tape = after
     cells = updates * FEATURE_TRIALS * length
     share = np.arange(length + 1) / length

@@ -1,6 +1,6 @@
 /* The yardstick for raw dynamics: tapes of 32 cells, eight at a time with AVX2 intrinsics.
  *
- * The algorithm of tapebench.dynamics: flip one cell, then apply the rule's algebraic normal
+ * The algorithm of tapebench.physics: flip one cell, then apply the rule's algebraic normal
  * form, fourteen bit operations and two rotations. A step is done for all tapes before the next
  * begins, as it must be where the next actions depend on what the step led to.
  */

@@ -22,9 +22,9 @@ from rich.console import Console
 from rich.table import Table
 
 from tapebench.base import seeding
-from tapebench.policy import Policy
-from tapebench.references.belief import bayes_filter
-from tapebench.references.mpc import mpc
+from tapebench.exam.policy import Policy
+from tapebench.planning.belief import bayes_filter
+from tapebench.planning.mpc import mpc
 from tapebench.tasks.task import make_task
 
 EPISODES = 512

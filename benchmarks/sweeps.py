@@ -29,9 +29,9 @@ from typing import Any
 from rich.console import Console
 
 from harness import UsageError, exit_code, log, machine, table, write_figures
-from tapebench import sweep
-from tapebench.executors import Executor, Local
-from tapebench.training import RunSpec
+from tapebench.runs import sweep
+from tapebench.runs.executors import Executor, Local
+from tapebench.runs.training import RunSpec
 
 RUNS = 8
 SPEC = RunSpec(
@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> None:
     rounds = 1 if options.quick else 3
     contestants: dict[str, Executor] = {"one worker": Local(1), "two workers": Local(2)}
     if not options.no_ray and find_spec("ray"):
-        from tapebench.executors.ray import Ray
+        from tapebench.runs.executors.ray import Ray
 
         contestants["ray, two workers"] = Ray("local", 2)
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in contestants}

@@ -307,7 +307,7 @@ def start_up(contestant: Contestant) -> None:
 
     from tapebench import agents, env
     from tapebench.base import seeding
-    from tapebench.rollout import rollout
+    from tapebench.exam.rollout import rollout
     from tapebench.tasks.task import make_task
 
     agent = agents.make(contestant.name, *env.make(length=LENGTH), width=contestant.width)
@@ -403,8 +403,8 @@ def time_sweep(track: str) -> dict[str, Any]:
 
     Starting the workers and compiling count, with an empty cache.
     """
-    from tapebench import sweep
     from tapebench.cli.train import Train, runs_shown
+    from tapebench.runs import sweep
 
     specs = Train(agent="ppo", track=track).specs()
     cores = min(WORKERS, len(os.sched_getaffinity(0)))

@@ -36,8 +36,8 @@ def measure(agent: str, length: int, quick: bool) -> dict[str, Any]:
     from tapebench import agents
     from tapebench import env as envs
     from tapebench.base import seeding
-    from tapebench.exam import make_exam
-    from tapebench.rollout import rollout
+    from tapebench.exam.exam import make_exam
+    from tapebench.exam.rollout import rollout
     from tapebench.tasks.task import make_task
 
     task = make_task(split="fps30", rules="train", length=length, horizon=length)

@@ -21,7 +21,7 @@ from jax import Array
 
 from tapebench import env as envs
 from tapebench.agents.api import Agent, gradient_step, observation_size, snapshot
-from tapebench.policy import Policy
+from tapebench.exam.policy import Policy
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tapebench import references, rollout
+from tapebench.exam import policy as policies
+from tapebench.exam import rollout
 from tapebench.physics import exact
 from tapebench.tasks import splits
 from tapebench.tasks.task import make_task
@@ -32,7 +33,7 @@ def rows(split_name: str, length: int) -> list[tuple[str, ...]]:
     task = make_task(length=length, horizon=length, rules="all")
     found: list[tuple[str, float, float]] = []
     for name in POLICIES:
-        success = rollout.rollout(references.make(name, task), task).success.mean(axis=1)
+        success = rollout.rollout(policies.make(name, task), task).success.mean(axis=1)
         found.append((name, success[list(split.train)].mean(), success[list(split.test)].mean()))
     ceilings = exact.shipped_ceilings(length, length)
     id_ceiling, ood_ceiling = (

@@ -49,8 +49,8 @@ os.environ["XDG_CACHE_HOME"] = str(CACHE)
 import jax  # noqa: E402
 import submitit  # noqa: E402, F401
 
-from tapebench import training  # noqa: E402
 from tapebench.base import files  # noqa: E402
+from tapebench.runs import training  # noqa: E402
 
 # submitit sets up logging anew when it is imported, which closes the handlers that there are. That
 # of absl, which comes with others, then closes its stream, unless it is the standard error of the

@@ -21,10 +21,10 @@ import numpy as np
 from safetensors.numpy import save
 
 from stored_runs import store_run, store_runs
-from tapebench import bundle, contrasts, guest, protocol
-from tapebench.exam import make_exam
-from tapebench.report import results
-from tapebench.runs import store
+from tapebench.exam import bundle, external
+from tapebench.exam.exam import make_exam
+from tapebench.report import contests
+from tapebench.runs import compare, evaluation, store
 from tapebench.runs.results import load_results
 
 ODD = (
@@ -140,7 +140,7 @@ class Bundles:
 
     def __init__(self, place):
         self.path = place / "b.tape"
-        protocol.evaluate("flip-ones", make_exam(**EXAM)).write_bundle(self.path)
+        evaluation.evaluate("flip-ones", make_exam(**EXAM)).write_bundle(self.path)
         self.data = self.path.read_bytes()
         size = int.from_bytes(self.data[:8], "little")
         self.header = json.loads(self.data[8 : 8 + size])
@@ -191,9 +191,9 @@ class Runs:
         refused = 0
         for read in (
             lambda: load_results(self.root).query("select agent, count(*) from eval group by all"),
-            lambda: results.read(self.root),
-            lambda: contrasts.power(load_results(self.root), "ood_success", 0.1, 0.8),
-            lambda: contrasts.load_result(file.parents[1]),
+            lambda: contests.read(self.root),
+            lambda: compare.power(load_results(self.root), "ood_success", 0.1, 0.8),
+            lambda: compare.load_result(file.parents[1]),
         ):
             try:
                 read()
@@ -223,9 +223,9 @@ class Messages:
 
     def __init__(self, place):
         self.messages = [
-            guest._message({"methods": ["reset", "act"]}),
-            guest._message({}, np.arange(6)),
-            guest._message({"error": "x", "details": "y"}),
+            external._message({"methods": ["reset", "act"]}),
+            external._message({}, np.arange(6)),
+            external._message({"error": "x", "details": "y"}),
         ]
 
     def attempt(self, chance):
@@ -241,13 +241,13 @@ class Messages:
         def read(size):
             nonlocal left
             if size > len(left):
-                raise guest.AgentError("its process ended")
+                raise external.AgentError("its process ended")
             part, left = bytes(left[:size]), left[size:]
             return part
 
         try:
-            header, _ = guest._parse(read, "x")
-        except guest.AgentError:
+            header, _ = external._parse(read, "x")
+        except external.AgentError:
             return True
         assert isinstance(header, dict)
         return False

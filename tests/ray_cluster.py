@@ -18,9 +18,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from tapebench.executors.ray import Ray
+from tapebench.runs.executors.ray import Ray
 from tapebench.runs.results import load_results
-from tapebench.training import RunSpec
+from tapebench.runs.training import RunSpec
 
 SPEC = RunSpec(
     agent="dqn",

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from tapebench import bundle, score, training
 from tapebench.base import files, seeding
-from tapebench.exam import make_exam
-from tapebench.policy import Policy, flip_a_one, flip_ones
-from tapebench.rollout import rollout
-from tapebench.runs import store
-from tapebench.seating import Conditions
+from tapebench.exam import bundle, metrics
+from tapebench.exam.exam import make_exam
+from tapebench.exam.policy import Policy, flip_a_one, flip_ones
+from tapebench.exam.rollout import rollout
+from tapebench.exam.seating import Conditions
+from tapebench.runs import store, training
 
 RULES = (0, 4, 30, 36, 44, 60, 90, 108, 110, 128, 204, 255)
 """Some of each type, five of them held out by fps30."""
@@ -63,9 +63,9 @@ def store_run(
     with store.open_run(root, run_id, spec) as run:
         for number in range(1, last + 2):
             found, step = sit(name, 100 * seed + number, exam), 1000 * number
-            run.extend("curve", score.rule_means(found, exam, **whose, step=step))
+            run.extend("curve", metrics.rule_means(found, exam, **whose, step=step))
             if number > 1:
-                run.extend("eval", score.rows(found, exam, optimal, **whose, step=step))
+                run.extend("eval", metrics.rows(found, exam, optimal, **whose, step=step))
         files.write_json(run.path / "provenance.json", files.provenance(12.0))
         run.finish(training.summarise(run.read("curve"), run.read("eval"), last))
         return run.path
@@ -88,8 +88,8 @@ def finish_run(root, spec):
         for number in reversed(range(spec.last)):
             step = spec.steps - number * spec.evaluate_every
             at = {**whose, "step": step}
-            run.extend("curve", score.rule_means(found, exam, **at))
-            run.extend("eval", score.rows(found, exam, exam.optimal_steps(), **at))
+            run.extend("curve", metrics.rule_means(found, exam, **at))
+            run.extend("eval", metrics.rows(found, exam, exam.optimal_steps(), **at))
         files.write_json(run.path / "provenance.json", files.provenance(12.0))
         run.finish(training.summarise(run.read("curve"), run.read("eval"), spec.last))
     return found
@@ -102,7 +102,7 @@ def store_bundle(path, name="first-one", exam=EXAM):
 
 def expected(name, metric, seeds=3, last=2):
     """The metric `[S, R]` computed again from the episodes themselves."""
-    of = score.METRICS[metric]
+    of = metrics.METRICS[metric]
     return np.array(
         [
             np.mean([of(sit(name, 100 * s + n + 2)).mean(axis=1) for n in range(last)], axis=0)

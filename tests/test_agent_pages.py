@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tapebench import agents, protocol
+from tapebench import agents
+from tapebench.runs import tracks
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -29,14 +30,14 @@ def test_the_page_of_an_agent_is_up_to_date(name):
     "change", [{"reward": "sparse"}, {"success_bonus": 0.0}, {"mask": (0, 4)}, {"rules": (0, 30)}]
 )
 def test_runs_that_were_asked_something_unusual_are_not_among_the_usual(change):
-    spec = protocol.get_track("full").spec("dqn")
+    spec = tracks.get_track("full").spec("dqn")
     assert agent_pages.is_usual(json.loads(json.dumps(spec.as_dict())))
     unusual = json.loads(json.dumps(replace(spec, **change).as_dict()))
     assert not agent_pages.is_usual(unusual)
 
 
 def test_a_fixed_rule_is_usual():
-    spec = protocol.get_track("full").spec("dqn", train_on=(30,), rules=(30,))
+    spec = tracks.get_track("full").spec("dqn", train_on=(30,), rules=(30,))
     assert agent_pages.is_usual(json.loads(json.dumps(spec.as_dict())))
 
 

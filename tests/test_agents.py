@@ -16,7 +16,7 @@ from tapebench import agents
 from tapebench import env as envs
 from tapebench.agents import api, nn
 from tapebench.base import seeding
-from tapebench.rollout import rollout
+from tapebench.exam.rollout import rollout
 
 
 def networks(name):

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tapebench import agents, training
+from tapebench import agents
 from tapebench.base import files
+from tapebench.runs import training
 from tapebench.runs.results import load_results
 from test_cli import tape
 

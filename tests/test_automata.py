@@ -12,10 +12,10 @@ from tapebench import agents
 from tapebench import env as envs
 from tapebench.agents import automata
 from tapebench.base import seeding
+from tapebench.exam.rollout import rollout
 from tapebench.physics import space
 from tapebench.physics.families import elementary
-from tapebench.references import ball as balls
-from tapebench.rollout import rollout
+from tapebench.planning import ball as balls
 from tapebench.tasks import splits
 from tapebench.tasks.task import make_task
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import slow_tape
-from tapebench import policy, rollout
+from tapebench.exam import policy, rollout
 from tapebench.physics import space, starts
 from tapebench.physics.families import elementary
-from tapebench.references import belief
+from tapebench.planning import belief
 from tapebench.tasks import splits
 from tapebench.tasks.task import make_task
 

@@ -19,19 +19,20 @@ import duckdb
 import pytest
 
 from ray_cluster import children
-from tapebench import bench, bundle, protocol, sweep
 from tapebench.base.files import read_json, read_table, write_json
-from tapebench.executors import Local
-from tapebench.report import results
-from tapebench.runs import store
+from tapebench.exam import bundle
+from tapebench.report import contests, summary
+from tapebench.runs import evaluation, store, sweep, tracks
+from tapebench.runs.executors import Local
+from tapebench.runs.plan import START, estimate, make_plan
 from tapebench.runs.results import load_results
 from test_cli import tape
 from test_training import same_results
 
 pytestmark = pytest.mark.slow  # nearly all of them start processes
 
-SMOKE = protocol.get_track("smoke")
-TINY = protocol.Track(
+SMOKE = tracks.get_track("smoke")
+TINY = tracks.Track(
     **{
         **{key: getattr(SMOKE, key) for key in SMOKE.__dataclass_fields__},
         "name": "tiny",
@@ -47,8 +48,8 @@ COMMAND = [sys.executable, "-c", "from tapebench.cli import main; main()", "benc
 @pytest.fixture
 def tiny(monkeypatch):
     """A track that is over in seconds, in this process only."""
-    known = protocol.tracks()
-    monkeypatch.setattr(protocol, "tracks", lambda: {**known, "tiny": TINY})
+    known = tracks.tracks()
+    monkeypatch.setattr(tracks, "tracks", lambda: {**known, "tiny": TINY})
 
 
 def ignore(*anything):
@@ -56,8 +57,8 @@ def ignore(*anything):
 
 
 def run_tiny(root, **asked):
-    plan = bench.make_plan(TINY, root, **asked)
-    assert bench.run(plan, root, Local(), report=ignore, change=ignore) == []
+    plan = make_plan(TINY, root, **asked)
+    assert plan.run(plan, root, Local(), report=ignore, change=ignore) == []
     return plan
 
 
@@ -234,7 +235,7 @@ def test_two_sweeps_on_one_directory_share_the_work(tmp_path, undisturbed):
     same_runs(tmp_path, undisturbed[0])
     # Whoever made a run saw its evaluations; the other one only that it was done.
     made = [set(re.findall(r"(\S+)  done  ID", text)) for text in said]
-    assert made[0] | made[1] == {str(spec.id) for spec in bench.make_plan(SMOKE, tmp_path).specs}
+    assert made[0] | made[1] == {str(spec.id) for spec in make_plan(SMOKE, tmp_path).specs}
     assert not made[0] & made[1]
     assert all(made)
 
@@ -270,7 +271,7 @@ def is_alive(pid):
 
 def test_a_run_that_fails_is_shown_and_does_not_stop_the_others(tmp_path, capsys, tiny):
     bad = tmp_path / "tiny/dqn/fps30/s00"
-    spec = bench.make_plan(TINY, tmp_path, names=["dqn"], seeds=[0]).specs[0]
+    spec = make_plan(TINY, tmp_path, names=["dqn"], seeds=[0]).specs[0]
     with store.open_run(tmp_path, spec.id, spec.as_dict()) as run:
         run.save_checkpoint(500, {}, {"agent": "dqn", "version": "0.0"})
     code, out, err = tape(capsys, "bench", "--track", "tiny", "--results", str(tmp_path))
@@ -292,36 +293,36 @@ def test_a_run_that_fails_is_shown_and_does_not_stop_the_others(tmp_path, capsys
 
 
 def test_finished_runs_stay_and_other_settings_are_other_runs(tmp_path, finished, monkeypatch):
-    assert bench.make_plan(TINY, finished).todo == ()
-    more = bench.make_plan(TINY, finished, seeds=range(3))
+    assert make_plan(TINY, finished).todo == ()
+    more = make_plan(TINY, finished, seeds=range(3))
     assert {str(spec.id) for spec in more.todo} == {"tiny/dqn/fps30/s02", "tiny/ppo/fps30/s02"}
-    changed = bench.make_plan(replace(TINY, episodes=6), finished)
+    changed = make_plan(replace(TINY, episodes=6), finished)
     assert len(changed.todo) == len(changed.specs) == 4
     assert all(re.fullmatch(r"tiny\+[0-9a-f]{8}", spec.experiment) for spec in changed.specs)
-    again = bench.make_plan(replace(TINY, episodes=6), finished)
+    again = make_plan(replace(TINY, episodes=6), finished)
     assert [spec.id for spec in again.specs] == [spec.id for spec in changed.specs]
 
 
 def test_estimates_go_by_what_is_there(finished, tmp_path):
-    spec = bench.make_plan(TINY, finished, names=["dqn"]).specs[0]
+    spec = make_plan(TINY, finished, names=["dqn"]).specs[0]
     took = [
         read_json(finished / f"tiny/dqn/fps30/s0{seed}/provenance.json")["seconds"]
         for seed in (0, 1)
     ]
-    assert bench.estimate(spec, finished) == pytest.approx(sum(took) / 2)
-    assert bench.estimate(replace(spec, steps=2000), finished) == pytest.approx(sum(took))
-    assert bench.START < bench.estimate(spec, tmp_path) < 10
+    assert estimate(spec, finished) == pytest.approx(sum(took) / 2)
+    assert estimate(replace(spec, steps=2000), finished) == pytest.approx(sum(took))
+    assert START < estimate(spec, tmp_path) < 10
 
 
 def test_another_network_has_an_estimate_of_its_own(tmp_path):
-    plain = protocol.get_track("full").spec("dqn")
+    plain = tracks.get_track("full").spec("dqn")
     slower = replace(plain, options={"network": "conv"})
-    assert bench.estimate(slower, tmp_path) > 2 * bench.estimate(plain, tmp_path)
+    assert estimate(slower, tmp_path) > 2 * estimate(plain, tmp_path)
 
 
 def test_episodes_are_played_again_from_checkpoints_as_they_were(tmp_path, finished):
     shutil.copytree(finished / "tiny", tmp_path / "tiny")
-    assert bench.replay(tmp_path) == []
+    assert evaluation.replay(tmp_path) == []
     bundles = sorted((tmp_path / "episodes").glob("*.tape"))
     assert [path.name for path in bundles] == ["tiny-dqn-fps30.tape", "tiny-ppo-fps30.tape"]
     for path, agent in zip(bundles, ("dqn", "ppo"), strict=True):
@@ -332,9 +333,9 @@ def test_episodes_are_played_again_from_checkpoints_as_they_were(tmp_path, finis
         assert found.about["run"] == f"tiny/{agent}/fps30/s00"
         assert not found.about["sees_rule"]
     stamps = [path.stat().st_mtime_ns for path in bundles]
-    assert bench.replay(tmp_path) == []
+    assert evaluation.replay(tmp_path) == []
     assert [path.stat().st_mtime_ns for path in bundles] == stamps
-    shown = results.read(tmp_path).contests[0]
+    shown = contests.read(tmp_path).contests[0]
     assert {one.about["policy"] for one in shown.bundles} == {"dqn", "ppo"}
 
 
@@ -346,7 +347,7 @@ def test_a_run_that_cannot_be_replayed_is_said_and_passed_over(tmp_path, finishe
     for name, about in document["files"].items():
         about["size"] = 0 if name.endswith(".safetensors") else about["size"]
     write_json(marker, document)
-    notes = bench.replay(tmp_path)
+    notes = evaluation.replay(tmp_path)
     assert len(notes) == 1
     assert notes[0].startswith("tiny/dqn/fps30 cannot be replayed: ")
     assert [path.name for path in (tmp_path / "episodes").iterdir()] == ["tiny-ppo-fps30.tape"]
@@ -372,8 +373,8 @@ def test_a_plan_lists_runs_and_their_time(capsys, tmp_path, finished):
 
 
 def test_another_split_asks_about_rules_chosen_the_same_way(tmp_path):
-    lite = protocol.get_track("lite")
-    spec = bench.make_plan(lite, tmp_path, split="matched30", names=["dqn"]).specs[0]
+    lite = tracks.get_track("lite")
+    spec = make_plan(lite, tmp_path, split="matched30", names=["dqn"]).specs[0]
     assert len(spec.exam.test) == 30
     assert len(spec.exam.train) == 60
     assert spec.id.split == "matched30"
@@ -407,8 +408,8 @@ def test_an_option_for_sbatch_needs_a_value(capsys):
 
 
 def test_a_hundred_thousand_runs_are_planned_listed_and_resumed_in_seconds(tmp_path, capsys):
-    full = protocol.get_track("full")
-    first = bench.make_plan(full, tmp_path / "none", names=["dqn"], seeds=[0]).specs[0].as_dict()
+    full = tracks.get_track("full")
+    first = make_plan(full, tmp_path / "none", names=["dqn"], seeds=[0]).specs[0].as_dict()
     for seed in range(0, 2000, 2):
         place = tmp_path / f"full/dqn/fps30/s{seed:02d}"
         place.mkdir(parents=True)
@@ -423,7 +424,7 @@ def test_a_hundred_thousand_runs_are_planned_listed_and_resumed_in_seconds(tmp_p
     assert code == 0
     assert out.count("\n") == 9 * 11_112 + 1
     assert "99008 of 100008 runs are missing" in out
-    plan = bench.make_plan(full, tmp_path, seeds=range(11_112))
+    plan = make_plan(full, tmp_path, seeds=range(11_112))
     queue = sweep.Queue(plan.todo)
     taken = queue.take()
     assert time.monotonic() - began < 40  # about 5 when nothing else is at work
@@ -450,9 +451,9 @@ def test_a_thousand_finished_runs_are_summarised_in_seconds(tmp_path, finished):
             )
             store.mark(place)
     began = time.monotonic()
-    plan = bench.make_plan(TINY, tmp_path, seeds=range(500))
+    plan = make_plan(TINY, tmp_path, seeds=range(500))
     assert plan.todo == ()
-    page = bench.summarise(plan, tmp_path, {})
+    page = summary.summarise(plan, tmp_path, {})
     assert time.monotonic() - began < 20  # about 2 when nothing else is at work
     assert [row.seeds for row in page.rows[:2]] == [500, 500]
 
@@ -461,7 +462,7 @@ def test_a_thousand_finished_runs_are_summarised_in_seconds(tmp_path, finished):
 
 
 def test_a_queue_keeps_workers_on_their_agent_and_apart():
-    specs = bench.make_plan(SMOKE, Path("nowhere")).specs
+    specs = make_plan(SMOKE, Path("nowhere")).specs
     queue = sweep.Queue(specs)
     first = queue.take()
     second = queue.take(None, [first.spec.agent])
@@ -477,7 +478,7 @@ def test_a_queue_keeps_workers_on_their_agent_and_apart():
 
 
 def test_files_of_a_run_travel_and_are_checked(tmp_path, finished):
-    spec = bench.make_plan(TINY, finished).specs[0]
+    spec = make_plan(TINY, finished).specs[0]
     files = store.pack(finished / str(spec.id))
     assert {"spec.json", "eval.parquet", "done.json"} <= set(files)
     with store.open_run(tmp_path, spec.id, spec.as_dict()) as run:
@@ -499,7 +500,7 @@ def test_the_board_counts_and_estimates(capsys, tmp_path):
     from tapebench.cli.bench import Board
 
     for seeds in (2, 40):
-        plan = bench.make_plan(SMOKE, tmp_path, seeds=range(seeds))
+        plan = make_plan(SMOKE, tmp_path, seeds=range(seeds))
         board = Board(plan, 2, talk=False)
         before = board.left()
         name, other = str(plan.todo[0].id), str(plan.todo[1].id)

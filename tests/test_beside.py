@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from stored_runs import finish_run
-from tapebench import protocol
 from tapebench.base import files
 from tapebench.experiments import Results, Scale, beside, checks, paper
 from tapebench.physics import features
+from tapebench.runs import tracks
 from tapebench.tasks import splits
 
 TINY = replace(
-    protocol.get_track("smoke"),
+    tracks.get_track("smoke"),
     name="tiny",
-    agents=protocol.AGENTS,
+    agents=tracks.AGENTS,
     steps=2_000,
     evaluate_every=1_000,
     episodes=2,

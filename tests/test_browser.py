@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from stored_runs import EXAM, sit, store_bundle, store_runs
-from tapebench import bundle, play, report
+from tapebench import play, report
+from tapebench.exam import bundle
 from tapebench.physics import exact, space
 from tapebench.physics.families import elementary
 

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
-from tapebench import bundle, policy, protocol, rollout
-from tapebench import exam as exams
-from tapebench.bundle import BundleError
-from tapebench.exam import make_exam
+from tapebench.exam import bundle, policy, rollout
+from tapebench.exam import exam as exams
+from tapebench.exam.bundle import BundleError
+from tapebench.exam.exam import make_exam
+from tapebench.runs import evaluation
 from test_cli import tape
 
 
@@ -31,7 +32,7 @@ def small_exam(**changes):
 def genuine(tmp_path):
     """A small bundle; `genuine()` reads its arrays and description, `genuine(...)` rewrites it."""
     path = tmp_path / "result.tape"
-    protocol.evaluate("random", small_exam()).write_bundle(path)
+    evaluation.evaluate("random", small_exam()).write_bundle(path)
 
     def change(arrays=None, description=None):
         data = path.read_bytes()
@@ -49,7 +50,7 @@ def genuine(tmp_path):
 
 def test_a_genuine_bundle_gives_back_its_episodes(tmp_path):
     exam = small_exam(noise=0.1, trials=2)
-    outcome = protocol.evaluate("random", exam)
+    outcome = evaluation.evaluate("random", exam)
     outcome.write_bundle(tmp_path / "b")
     found = bundle.verify(tmp_path / "b")
     assert found.exam == exam
@@ -72,13 +73,13 @@ def test_a_genuine_bundle_gives_back_its_episodes(tmp_path):
 )
 def test_bundles_of_every_kind_of_exam_verify(tmp_path, options):
     exam = small_exam(**options)
-    protocol.evaluate("random", exam).write_bundle(tmp_path / "b")
+    evaluation.evaluate("random", exam).write_bundle(tmp_path / "b")
     assert bundle.verify(tmp_path / "b").exam == exam
 
 
 def test_five_thousand_episodes_verify_in_seconds(tmp_path):
     exam = make_exam()
-    outcome = protocol.evaluate("flip-ones", exam)
+    outcome = evaluation.evaluate("flip-ones", exam)
     outcome.write_bundle(tmp_path / "b")
     began = time.monotonic()
     found = bundle.verify(tmp_path / "b")
@@ -279,13 +280,13 @@ def test_any_flipped_bit_is_noticed(genuine):
 def test_too_long_episodes_are_not_bundled(tmp_path):
     exam = small_exam(horizon=5000, rules=[0], episodes=1)
     with pytest.raises(ValueError, match="at most 4096 steps"):
-        protocol.evaluate("random", exam).write_bundle(tmp_path / "b")
+        evaluation.evaluate("random", exam).write_bundle(tmp_path / "b")
 
 
 def test_an_oracle_says_so(tmp_path):
     exam = small_exam()
     told = policy.greedy(exam.task)
-    protocol.evaluate(told, exam).write_bundle(tmp_path / "b")
+    evaluation.evaluate(told, exam).write_bundle(tmp_path / "b")
     assert bundle.verify(tmp_path / "b").about["sees_rule"] is True
 
 

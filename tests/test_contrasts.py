@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from tapebench import contrasts, protocol, stats
-from tapebench.exam import make_exam
-from tapebench.runs import store
+from tapebench import stats
+from tapebench.exam.exam import make_exam
+from tapebench.runs import compare, evaluation, store
 from tapebench.runs.results import load_results
 from tapebench.runs.store import RunId, open_run
 
@@ -36,10 +36,10 @@ def test_stored_agents_are_compared_by_seeds(tmp_path):
     stored_runs(tmp_path, "dqn", [0.5, 0.55, 0.52, 0.51], exam)
     stored_runs(tmp_path, "ppo", [0.3, 0.32, 0.35, 0.31], exam)
     a, b = (
-        contrasts.evaluate_or_load(str(tmp_path / "main" / name), exam) for name in ("dqn", "ppo")
+        compare.evaluate_or_load(str(tmp_path / "main" / name), exam) for name in ("dqn", "ppo")
     )
     assert a.success.shape == (4, 256, 10)
-    found = contrasts.compare(a, b)
+    found = compare.compare(a, b)
     assert found["interval_over"] == "seeds"
     row = found["id"]
     assert row["a"] - row["b"] == pytest.approx(row["difference"])
@@ -49,7 +49,7 @@ def test_stored_agents_are_compared_by_seeds(tmp_path):
     assert row["p"] <= row["p_holm"] < 0.01
     assert row["improvement"] > 0.7
     with pytest.raises(ValueError, match="several agents"):
-        contrasts.evaluate_or_load(str(tmp_path), exam)
+        compare.evaluate_or_load(str(tmp_path), exam)
 
 
 def test_runs_without_episodes_are_refused_with_what_to_do(tmp_path):
@@ -58,30 +58,30 @@ def test_runs_without_episodes_are_refused_with_what_to_do(tmp_path):
     with store.open_run(tmp_path, store.RunId("main", "dqn", "fps30", 0), spec) as run:
         run.finish({"ood": {"success": 0.5}})
     with pytest.raises(ValueError, match=r"hold no episodes.*tape train makes them again"):
-        contrasts.evaluate_or_load(str(tmp_path), exam)
+        compare.evaluate_or_load(str(tmp_path), exam)
 
 
 def test_policies_are_compared_on_the_same_episodes(tmp_path):
     exam = make_exam(length=8, horizon=8, rules=[0, 4, 30, 204, 232])
-    protocol.evaluate("flip-ones", exam).write_bundle(tmp_path / "b")
-    a = contrasts.evaluate_or_load("random", exam)
-    b = contrasts.evaluate_or_load(str(tmp_path / "b"), exam)
-    same = contrasts.compare(b, b)
+    evaluation.evaluate("flip-ones", exam).write_bundle(tmp_path / "b")
+    a = compare.evaluate_or_load("random", exam)
+    b = compare.evaluate_or_load(str(tmp_path / "b"), exam)
+    same = compare.compare(b, b)
     assert same["id"]["interval"] == [0, 0]
-    found = contrasts.compare(a, b)
+    found = compare.compare(a, b)
     assert found["id"]["difference"] < 0
     assert found["id"]["rules_won"] == 0 < found["id"]["rules_lost"]
-    other = contrasts.evaluate_or_load("random", make_exam(length=8, horizon=9, rules=[0, 4]))
+    other = compare.evaluate_or_load("random", make_exam(length=8, horizon=9, rules=[0, 4]))
     with pytest.raises(ValueError, match=r"sat different exams: .*horizon"):
-        contrasts.compare(a, other)
+        compare.compare(a, other)
 
 
 def test_power_is_read_from_stored_runs(tmp_path):
     exam = make_exam(length=8, horizon=8, episodes=1, rules=[0])
     stored_runs(tmp_path, "dqn", [0.50, 0.54, 0.46], exam)
     stored = load_results(tmp_path)
-    (row,) = contrasts.power(stored, "ood_success", 0.04, 0.8)
+    (row,) = compare.power(stored, "ood_success", 0.04, 0.8)
     assert row["sd"] == pytest.approx(0.04)
     assert row["seeds_needed"] == stats.seeds_needed(0.04, 0.04) == 17
     with pytest.raises(ValueError, match="did you mean 'ood_success'"):
-        contrasts.power(stored, "ood_sucess", 0.04, 0.8)
+        compare.power(stored, "ood_sucess", 0.04, 0.8)

@@ -4,18 +4,19 @@ import numpy as np
 import pytest
 
 from learners import SMALL
-from tapebench import credibility, training
-from tapebench.exam import make_exam
+from tapebench.exam.exam import make_exam
+from tapebench.experiments import forecasts
 from tapebench.physics import space
 from tapebench.physics.families import elementary
-from tapebench.training import RunSpec
+from tapebench.runs import training
+from tapebench.runs.training import RunSpec
 
 EXAM = {"length": 9, "horizon": 7, "episodes": 3, "rules": [0, 30, 90, 204]}
 
 
 @pytest.fixture(scope="module")
 def seen():
-    return credibility.record(make_exam(**EXAM))
+    return forecasts.record(make_exam(**EXAM))
 
 
 def following(seen, row, episode, depth, rule):
@@ -56,7 +57,7 @@ def test_means_by_rule_weigh_what_is_real(seen):
 
 def test_the_filter_mixes_the_rules_that_fit(seen):
     candidates = (30, 90, 204, 45, 0)
-    found = credibility.forecast_filter(candidates, seen, 4)
+    found = forecasts.forecast_filter(candidates, seen, 4)
     assert found.shape == (4, 8, 12, 9)
     # Before anything was seen, all of them alike.
     for depth in (1, 4):
@@ -75,10 +76,10 @@ def test_the_filter_mixes_the_rules_that_fit(seen):
 
 
 def test_the_filter_is_soon_without_fault_and_doubt_with_all_rules(seen):
-    forecast = credibility.forecast_filter(tuple(range(256)), seen, 3)
-    found = credibility.assess(forecast, seen)
+    forecast = forecasts.forecast_filter(tuple(range(256)), seen, 3)
+    found = forecasts.assess(forecast, seen)
     assert found.error.shape == (3, 4)
-    late = credibility.assess(forecast[:, 3:], later(seen, 3))
+    late = forecasts.assess(forecast[:, 3:], later(seen, 3))
     assert np.nanmax(late.error[0]) < np.nanmax(found.error[0])
     assert found.error[0, 1:3].all()
     assert not late.error[:, 1:3].any()  # rules 30 and 90 show all neighbourhoods soon
@@ -88,13 +89,13 @@ def test_the_filter_is_soon_without_fault_and_doubt_with_all_rules(seen):
 
 def later(seen, row):
     """The record from a row on."""
-    return credibility.Record(seen.exam, seen.obs[row:], seen.action[row:], seen.is_real[row:])
+    return forecasts.Record(seen.exam, seen.obs[row:], seen.action[row:], seen.is_real[row:])
 
 
 def test_an_assessment_by_a_loop(seen):
     rng = np.random.default_rng(1)
     forecast = rng.random((2, 8, 12, 9)).astype(np.float32)
-    found = credibility.assess(forecast, seen)
+    found = forecasts.assess(forecast, seen)
     rule = 1
     errors, bits, whole, sure, right = [], [], [], [], []
     for episode in range(3, 6):
@@ -127,10 +128,10 @@ def test_a_model_that_knows_when_it_is_wrong_is_told_from_one_that_does_not(seen
     doubt = wrong.mean(axis=-1, keepdims=True) * 0.45 + 0.01
     knows = np.where(guess, 1 - doubt, doubt)[None].astype(np.float32)
     blind = np.where(guess, 0.9, 0.1)[None].astype(np.float32)
-    assert np.nanmin(credibility.assess(knows, seen).warned[1:]) > 0.8
-    assert np.isnan(credibility.assess(blind, seen).warned).all()
+    assert np.nanmin(forecasts.assess(knows, seen).warned[1:]) > 0.8
+    assert np.isnan(forecasts.assess(blind, seen).warned).all()
     np.testing.assert_array_equal(
-        credibility.assess(knows, seen).error, credibility.assess(blind, seen).error
+        forecasts.assess(knows, seen).error, forecasts.assess(blind, seen).error
     )
 
 
@@ -149,14 +150,14 @@ def test_the_model_of_a_run(tmp_path, agent):
         rules=(30, 90, 204),
     )
     path = training.run(spec, tmp_path)
-    seen = credibility.record(make_exam(**EXAM))
-    model = credibility.load_model(path)
+    seen = forecasts.record(make_exam(**EXAM))
+    model = forecasts.load_model(path)
     forecast = model(seen, 3)
     assert forecast.shape == (3, 8, 12, 9)
     assert ((forecast >= 0) & (forecast <= 1)).all()
-    np.testing.assert_array_equal(forecast, credibility.load_model(path)(seen, 3))
+    np.testing.assert_array_equal(forecast, forecasts.load_model(path)(seen, 3))
     # It tells from the past alone: another future, the same forecast.
-    other = credibility.Record(seen.exam, seen.obs.copy(), seen.action, seen.is_real)
+    other = forecasts.Record(seen.exam, seen.obs.copy(), seen.action, seen.is_real)
     other.obs[5:, :, :9] = 1 - other.obs[5:, :, :9]
     changed = model(other, 3)
     np.testing.assert_allclose(changed[0, :5], forecast[0, :5], atol=1e-6)
@@ -178,4 +179,4 @@ def test_an_agent_without_a_model_is_refused(tmp_path):
     )
     path = training.run(spec, tmp_path)
     with pytest.raises(ValueError, match="ppo has no model of the world"):
-        credibility.load_model(path)
+        forecasts.load_model(path)

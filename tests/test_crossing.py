@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from scores import SEED_SPREAD, chance, coverage, generator, refused_in_one_line
 from stored_runs import sit, store_bundle
-from tapebench import bundle, stats
-from tapebench.exam import make_exam
-from tapebench.seating import Conditions
+from tapebench import stats
+from tapebench.exam import bundle
+from tapebench.exam.exam import make_exam
+from tapebench.exam.seating import Conditions
 from test_cli import tape
 
 RULES = np.arange(60)

@@ -10,12 +10,12 @@ import duckdb
 import pytest
 
 from stored_runs import EXAM, store_run
-from tapebench import bench, protocol, sweep, training
 from tapebench.base import files
-from tapebench.exam import make_exam
-from tapebench.executors import Local
-from tapebench.report import results
-from tapebench.runs import store
+from tapebench.exam.exam import make_exam
+from tapebench.report import contests
+from tapebench.runs import evaluation, store, sweep, tracks, training
+from tapebench.runs.executors import Local
+from tapebench.runs.plan import estimate, make_plan
 from tapebench.runs.results import load_results
 from test_bench import TINY, ignore, tiny  # noqa: F401
 from test_cli import tape
@@ -27,8 +27,8 @@ pytestmark = pytest.mark.slow  # nearly all of them start processes
 def made(tmp_path_factory):
     """Two agents of a tiny track with three seeds each, really trained."""
     root = tmp_path_factory.mktemp("made")
-    plan = bench.make_plan(TINY, root, seeds=range(3))
-    assert bench.run(plan, root, Local(1), report=ignore, change=ignore) == []
+    plan = make_plan(TINY, root, seeds=range(3))
+    assert plan.run(plan, root, Local(1), report=ignore, change=ignore) == []
     return root
 
 
@@ -111,11 +111,11 @@ def test_damage_of_any_kind_is_found_by_readers_and_planners_alike(kind, runs):
     found = load_results(runs)
     assert [damaged.path for damaged in found.damaged] == [path]
     assert len(found.paths) == 5
-    plan = bench.make_plan(TINY, runs, seeds=range(3))
+    plan = make_plan(TINY, runs, seeds=range(3))
     assert [str(spec.id) for spec in plan.todo] == ["tiny/dqn/fps30/s01"]
     assert list(plan.damaged) == ["tiny/dqn/fps30/s01"]
-    assert {len(entry.seeds) for entry in results.read(runs).contests[0].entries} == {2, 3}
-    assert bench.estimate(plan.todo[0], runs) > 0
+    assert {len(entry.seeds) for entry in contests.read(runs).contests[0].entries} == {2, 3}
+    assert estimate(plan.todo[0], runs) > 0
 
 
 READERS = {
@@ -142,7 +142,7 @@ def test_python_is_warned_of_damaged_runs_as_the_command_line_is(runs):
     cut(runs / "tiny/dqn/fps30/s01/eval.parquet")
     exam = make_exam(length=8, horizon=8, episodes=1, rules=[4])
     with pytest.warns(files.DamageWarning, match="tiny/dqn/fps30/s01 is damaged"):
-        assert len(protocol.evaluate(runs / "tiny/dqn", exam).runs) == 2
+        assert len(evaluation.evaluate(runs / "tiny/dqn", exam).runs) == 2
 
 
 @pytest.mark.parametrize("command", ["evaluate", "compare"])
@@ -258,7 +258,7 @@ def test_a_linked_agent_is_found_and_asked_once_and_a_loop_ends(runs, tmp_path, 
     found = load_results(runs)
     assert len(found.paths) == 6
     assert found.query("select count(*) from eval where agent = 'dqn'")[1][0][0] > 0
-    shown = results.read(runs).contests[0]
+    shown = contests.read(runs).contests[0]
     assert {entry.agent: len(entry.seeds) for entry in shown.entries} == {"dqn": 3, "ppo": 3}
     code, _, err = tape(capsys, "evaluate", "runs/tiny/dqn/fps30", "--length", "8", "--rules", "4")
     assert (code, err) == (0, "")
@@ -320,14 +320,14 @@ def test_one_foreign_run_ends_no_reader(kind, tmp_path, capsys):
         code, _, err = tape(capsys, *command)
         assert code in (0, 2)
         assert "Traceback" not in err
-    found = results.read(tmp_path / "runs")
+    found = contests.read(tmp_path / "runs")
     (contest,) = found.contests
     seeds = {entry.agent: entry.seeds for entry in contest.entries}
     assert seeds["first-one"] == (0, 1)
     if name != "provenance.json" or kind.endswith("list"):
         assert seeds["any-one"] == (1,)
         assert any("main/any-one/fps30/s00" in said for said in found.missing)
-    bench.replay(tmp_path / "runs")
+    evaluation.replay(tmp_path / "runs")
 
 
 def test_a_table_that_is_none_inside_is_named_and_the_others_are_shown(tmp_path, monkeypatch):
@@ -338,7 +338,7 @@ def test_a_table_that_is_none_inside_is_named_and_the_others_are_shown(tmp_path,
     file.write_bytes(data[:20] + b"\xff" * (len(data) - 40) + data[-20:])
     for large, what in ((store.SMALL, "s01 is damaged"), (0, "s01 is left out")):
         monkeypatch.setattr(store, "SMALL", large)  # tables above it are not hashed
-        found = results.read(tmp_path)
+        found = contests.read(tmp_path)
         assert found.contests[0].entries[0].seeds == (0, 2)
         (said,) = [said for said in found.missing if what in said]
         assert "tape train" in said
@@ -347,12 +347,12 @@ def test_a_table_that_is_none_inside_is_named_and_the_others_are_shown(tmp_path,
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("text", ["{}", "[]", "{", '{"lines": {"random": {"success": [1]}}}'])
 def test_damaged_notes_of_sweeps_and_baselines_are_named_and_made_again(text, runs, capsys):
-    plan = bench.make_plan(TINY, runs)
+    plan = make_plan(TINY, runs)
     (runs / "lines").mkdir(exist_ok=True)
     lines = runs / "lines" / f"{plan.exam.hash}.json"
     lines.write_text(text)
     (runs / "sweeps/tiny-0.json").write_text(text)
-    assert any(str(lines) in said for said in results.read(runs).missing)
+    assert any(str(lines) in said for said in contests.read(runs).missing)
     command = ("bench", "--track", "tiny", "--seeds", "3", "--results", str(runs), "--json")
     code, out, err = tape(capsys, *command)
     assert code == 0
@@ -396,7 +396,7 @@ def test_an_unfinished_run_whose_files_are_damaged_begins_anew_and_says_so(kind,
 
 
 def test_a_damaged_run_that_was_asked_otherwise_is_not_replaced(runs):
-    spec = protocol.tracks()["smoke"].spec("dqn", experiment="tiny")
+    spec = tracks.tracks()["smoke"].spec("dqn", experiment="tiny")
     cut(runs / "tiny/dqn/fps30/s00/eval.parquet")
     (failure,) = sweep.run_all([spec], runs, workers=1)
     assert "was begun with another" in failure.reason
@@ -405,4 +405,4 @@ def test_a_damaged_run_that_was_asked_otherwise_is_not_replaced(runs):
 def test_bundles_that_are_no_files_are_not_waited_for(tmp_path):
     store_run(tmp_path, "any-one", 0)
     os.mkfifo(tmp_path / "x.tape")
-    assert results.read(tmp_path).contests[0].exam.hash == EXAM.hash
+    assert contests.read(tmp_path).contests[0].exam.hash == EXAM.hash

@@ -21,7 +21,7 @@ from tapebench import agents
 from tapebench import env as envs
 from tapebench.agents import api, dqn, replay
 from tapebench.base import seeding
-from tapebench.rollout import rollout
+from tapebench.exam.rollout import rollout
 from tapebench.tasks.task import make_task
 
 

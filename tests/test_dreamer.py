@@ -11,7 +11,7 @@ from tapebench import agents
 from tapebench import env as envs
 from tapebench.agents import dreamer, nn, ppo, replay, rssm
 from tapebench.base import seeding
-from tapebench.rollout import rollout
+from tapebench.exam.rollout import rollout
 from tapebench.tasks.task import make_task
 
 TICK = 1 / 8

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapebench import policy as policies
-from tapebench import rollout
+from tapebench.exam import policy as policies
+from tapebench.exam import rollout
 from tapebench.physics import exact
 from tapebench.physics.families import elementary
 from tapebench.tasks.task import make_task

@@ -3,10 +3,11 @@ import json
 import numpy as np
 import pytest
 
-from tapebench import protocol, rollout
-from tapebench.exam import IMPOSSIBLE, UNKNOWN, from_identity, make_exam
+from tapebench.exam import rollout
+from tapebench.exam.exam import IMPOSSIBLE, UNKNOWN, from_identity, make_exam
 from tapebench.physics import exact
-from tapebench.references import search
+from tapebench.planning import beam
+from tapebench.runs import evaluation
 from tapebench.tasks import splits
 
 
@@ -84,7 +85,7 @@ def test_a_part_of_an_exam_still_knows_what_is_trained_on():
     split = splits.Split("mine", (0, 1, 2, 30), (3, 4))
     held_out = make_exam(split=split, rules="test", length=8, horizon=8)
     assert held_out.origin.train == (0, 1, 2, 30)
-    told = protocol.evaluate("bayes-train", held_out, name="x")
+    told = evaluation.evaluate("bayes-train", held_out, name="x")
     assert told.policy == "bayes-train"
 
 
@@ -101,7 +102,7 @@ def test_subsets_and_parts():
 def test_optimal_steps_are_what_the_optimal_policy_takes():
     made = make_exam(length=10, horizon=7, rules=[4, 30, 45, 110, 204], trials=2, episodes=8)
     steps = made.optimal_steps()
-    played = rollout.rollout(search.optimal(made.task), made.task, None, 16)
+    played = rollout.rollout(beam.optimal(made.task), made.task, None, 16)
     np.testing.assert_array_equal(steps >= 0, played.success)
     np.testing.assert_array_equal(steps[steps >= 0], played.steps[steps >= 0])
     assert (steps == IMPOSSIBLE).any()

@@ -6,10 +6,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-from tapebench import protocol
-from tapebench.exam import make_exam
-from tapebench.guest import in_process
-from tapebench.references import belief
+from tapebench.exam.exam import make_exam
+from tapebench.exam.external import in_process
+from tapebench.planning import belief
+from tapebench.runs import evaluation
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -23,7 +23,7 @@ def examples_are_importable(monkeypatch):
 @pytest.mark.slow
 def test_a_stable_baselines_model_takes_the_exam_by_the_factory_road():
     exam = make_exam(length=8, horizon=8)
-    found = protocol.evaluate("sb3_agent:make", exam)
+    found = evaluation.evaluate("sb3_agent:make", exam)
     assert found.policy == "sb3_agent:make"
     by_chance = found.score["lines"]["random"]["id"]
     assert found.score["id"]["success"] > by_chance + 0.03, "it has learned something"
@@ -42,7 +42,7 @@ def test_a_model_trained_on_the_registered_environment_plays_the_exam_as_it_play
     model = PPO("MlpPolicy", envs, n_steps=32, batch_size=64, seed=0, device="cpu").learn(512)
     assert model.num_timesteps == 512
     exam = make_exam(**options, rules=[0, 4, 108, 204], episodes=3)
-    found = protocol.evaluate(Adapter(model), exam)
+    found = evaluation.evaluate(Adapter(model), exam)
     assert found.policy == "Adapter"
     assert not found.sees_rule
     (run,) = found.runs
@@ -67,9 +67,9 @@ def test_a_model_trained_on_the_registered_environment_plays_the_exam_as_it_play
 @pytest.mark.slow
 def test_a_torch_agent_with_memory_takes_the_exam_in_its_own_process():
     exam = make_exam(length=16, horizon=16, trials=2, rules=[4, 30, 110, 204, 232], episodes=10)
-    found = protocol.evaluate("torch_agent:make", exam, subprocess=True)
+    found = evaluation.evaluate("torch_agent:make", exam, subprocess=True)
     assert found.runs[0].success[exam.rules == 204].all()
-    again = protocol.evaluate("torch_agent:make", exam)
+    again = evaluation.evaluate("torch_agent:make", exam)
     np.testing.assert_array_equal(found.runs[0].cells, again.runs[0].cells)
 
 

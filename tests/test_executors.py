@@ -15,12 +15,11 @@ import numpy as np
 import pytest
 
 from ray_cluster import SPECS, children, lose
-from tapebench import executors, sweep
 from tapebench.base import files
-from tapebench.executors.ray import Ray
-from tapebench.executors.slurm import Slurm
-from tapebench.executors.vmap import Vmap, gather
-from tapebench.runs import store
+from tapebench.runs import executors, store, sweep
+from tapebench.runs.executors.ray import Ray
+from tapebench.runs.executors.slurm import Slurm
+from tapebench.runs.executors.vmap import Vmap, gather
 from test_training import same_results
 
 pytestmark = pytest.mark.slow  # nearly all of them start processes
@@ -169,7 +168,7 @@ def test_interrupted_seeds_in_one_program_go_on_and_catch_up_with_each_other(tmp
 
 
 def test_a_failure_in_one_program_is_each_runs_own(tmp_path, monkeypatch):
-    from tapebench import training
+    from tapebench.runs import training
 
     whole = training.run_together
 

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from stored_runs import finish_run
-from tapebench import agents, experiments, protocol, sweep
-from tapebench.exam import SUBSETS
+from tapebench import agents, experiments
+from tapebench.exam.exam import SUBSETS
 from tapebench.experiments import Exhibit, Results, Scale, partitions, references, worlds
 from tapebench.experiments.published import published
-from tapebench.references import oracle
+from tapebench.planning import mpc as mpcs
+from tapebench.runs import sweep, tracks
 from test_cli import tape
 
-SMOKE, LITE = protocol.get_track("smoke"), protocol.get_track("lite")
+SMOKE, LITE = tracks.get_track("smoke"), tracks.get_track("lite")
 TINY = replace(SMOKE, name="tiny", steps=2_000, evaluate_every=1_000, episodes=2, last=1)
 EVERY = experiments.every()
 TRAINED = [name for name, one in EVERY.items() if one.settings is not experiments.untrained]
@@ -23,10 +24,10 @@ TRAINED = [name for name, one in EVERY.items() if one.settings is not experiment
 
 def make_tiny(patch):
     """A track that is over soon, a sweep of planners that is, and few programs to compile."""
-    known = protocol.tracks()
-    patch.setattr(oracle, "SWEEP_PLANS", (1, 8))
-    patch.setattr(oracle, "SWEEP_CANDIDATES", (32, 512))
-    patch.setattr(protocol, "tracks", lambda: {**known, "tiny": TINY})
+    known = tracks.tracks()
+    patch.setattr(mpcs, "SWEEP_PLANS", (1, 8))
+    patch.setattr(mpcs, "SWEEP_CANDIDATES", (32, 512))
+    patch.setattr(tracks, "tracks", lambda: {**known, "tiny": TINY})
     patch.setattr(worlds, "IMAGINED", (5, 10))  # each is a program that compiles for a minute
 
 
@@ -290,7 +291,7 @@ def test_what_is_computed_is_kept_for_each_exam_and_name(tmp_path):
 
 
 def test_counts_of_solvable_rules_are_those_of_the_exhaustive_search():
-    table = references.feasibility(Scale(protocol.get_track("full")).exam())
+    table = references.feasibility(Scale(tracks.get_track("full")).exam())
     found = {row.cells[0]: row.cells[1:] for row in table.rows}
     rules, ceiling, seen, held_out, every_tape, _, no_tape = found["L = H = 16"]
     assert (rules, every_tape, no_tape) == (256, 138, 45)

@@ -3,9 +3,10 @@ import time
 import numpy as np
 import pytest
 
-from tapebench import guest, protocol, rollout, seating
-from tapebench.exam import make_exam
-from tapebench.guest import AgentError
+from tapebench.exam import evaluate, external, rollout, seating
+from tapebench.exam.exam import make_exam
+from tapebench.exam.external import AgentError
+from tapebench.runs import evaluation
 from tapebench.tasks.task import make_task
 
 EXAM = make_exam(length=8, horizon=8, episodes=2)
@@ -21,7 +22,7 @@ def test_an_object_with_reset_and_act_sits_the_exam():
     from agents_of_users import FlipFirstOne
 
     agent = FlipFirstOne()
-    outcome = protocol.evaluate(agent, EXAM)
+    outcome = evaluation.evaluate(agent, EXAM)
     assert outcome.policy == "FlipFirstOne"
     assert not outcome.sees_rule
     identity = outcome.runs[0].success[EXAM.rules == 204]
@@ -31,8 +32,8 @@ def test_an_object_with_reset_and_act_sits_the_exam():
 
 @pytest.mark.slow
 def test_a_process_of_its_own_gives_the_same_episodes():
-    here = protocol.evaluate("agents_of_users:good", EXAM)
-    there = protocol.evaluate("agents_of_users:good", EXAM, subprocess=True)
+    here = evaluation.evaluate("agents_of_users:good", EXAM)
+    there = evaluation.evaluate("agents_of_users:good", EXAM, subprocess=True)
     np.testing.assert_array_equal(here.runs[0].cells, there.runs[0].cells)
     assert here.policy == there.policy == "agents_of_users:good"
 
@@ -40,7 +41,7 @@ def test_a_process_of_its_own_gives_the_same_episodes():
 @pytest.mark.slow
 def test_what_an_agent_does_to_its_observations_and_prints_stays_its_own(capfd):
     for apart in (False, True):
-        outcome = protocol.evaluate("agents_of_users:spoiling", EXAM, subprocess=apart)
+        outcome = evaluation.evaluate("agents_of_users:spoiling", EXAM, subprocess=apart)
         assert outcome.runs[0].success[EXAM.rules == 204].all()
     assert "spoilt" in capfd.readouterr().err
 
@@ -48,7 +49,7 @@ def test_what_an_agent_does_to_its_observations_and_prints_stays_its_own(capfd):
 @pytest.mark.slow
 def test_a_guests_belief_can_be_watched():
     task = make_task(length=8, horizon=8, rules=[30, 204])
-    with guest.in_subprocess("agents_of_users:believer", "b", 8) as policy:
+    with external.in_subprocess("agents_of_users:believer", "b", 8) as policy:
         _, seen, _ = rollout.watch(
             policy, task, lambda memory, rule: {"b": policy.belief(memory)}, episodes=3
         )
@@ -67,8 +68,8 @@ def test_a_guests_belief_can_be_watched():
     ],
 )
 def test_misconduct_ends_in_a_message_and_keeps_what_was_done(agent, complaint, apart):
-    with pytest.raises(protocol.UnfinishedError) as failure:
-        protocol.evaluate(f"agents_of_users:{agent}", EXAM, subprocess=apart)
+    with pytest.raises(evaluate.UnfinishedError) as failure:
+        evaluation.evaluate(f"agents_of_users:{agent}", EXAM, subprocess=apart)
     assert complaint in str(failure.value)
     assert "\n" not in str(failure.value)
     # Each batch of rows takes eight calls, the fault comes with the fifteenth.
@@ -84,8 +85,8 @@ def test_misconduct_ends_in_a_message_and_keeps_what_was_done(agent, complaint, 
     ],
 )
 def test_a_crash_or_a_hang_of_its_process_ends_in_a_message(agent, complaint):
-    with pytest.raises(protocol.UnfinishedError, match=complaint) as failure:
-        protocol.evaluate(f"agents_of_users:{agent}", EXAM, subprocess=True, deadline=2)
+    with pytest.raises(evaluate.UnfinishedError, match=complaint) as failure:
+        evaluation.evaluate(f"agents_of_users:{agent}", EXAM, subprocess=True, deadline=2)
     assert len(failure.value.rows["success"]) == seating.BATCH
 
 
@@ -101,13 +102,13 @@ def test_a_crash_or_a_hang_of_its_process_ends_in_a_message(agent, complaint):
 )
 def test_a_factory_that_gives_no_agent_is_refused(spec, complaint, apart):
     with pytest.raises(AgentError, match=complaint):
-        protocol.evaluate(spec, EXAM, subprocess=apart)
+        evaluation.evaluate(spec, EXAM, subprocess=apart)
 
 
 @pytest.mark.slow
 def test_the_deadline_holds_for_what_an_agent_does_not_read():
     observations = np.zeros((256, 257), np.float32)  # more than a pipe takes before it is read
-    with guest.in_subprocess("agents_of_users:deaf", "deaf", 256, deadline=2) as policy:
+    with external.in_subprocess("agents_of_users:deaf", "deaf", 256, deadline=2) as policy:
         memory = policy.init(None, 256)
         time.sleep(1)
         began = time.monotonic()
@@ -121,4 +122,4 @@ def test_the_deadline_holds_for_what_an_agent_does_not_read():
 )
 def test_what_is_no_belief_is_refused(belief):
     with pytest.raises(AgentError, match=r"belief\(\) gave"):
-        guest.check_belief(belief, "x")
+        external.check_belief(belief, "x")

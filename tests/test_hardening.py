@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from stored_runs import store_run
-from tapebench import bench, bundle, protocol, training
 from tapebench.agents import api
 from tapebench.base import files, seeding
-from tapebench.report import results
-from tapebench.runs import store
+from tapebench.exam import bundle
+from tapebench.report import contests
+from tapebench.runs import evaluation, store, training
 from tapebench.runs.results import load_results
 from tapebench.tasks import splits
 from test_cli import tape
@@ -124,14 +124,14 @@ def test_a_diverged_run_is_kept_named_and_left_out_of_means(tmp_path, capsys):
     assert len(stored.paths) == 2
     assert [found.path.name for found in stored.diverged] == ["s02"]
     assert store.is_finished(path), "it is not made again"
-    (contest,) = results.read(tmp_path).contests
+    (contest,) = contests.read(tmp_path).contests
     assert contest.entries[0].seeds == (0, 1)
     _, out, err = tape(
         capsys, "query", "select count(*) as n from runs", "--results", str(tmp_path), "--json"
     )
     assert json.loads(out)["rows"] == [[2]]
     assert "s02 diverged (its weights are not finite) and left out" in err
-    assert any("diverged" in sentence for sentence in results.read(tmp_path).missing)
+    assert any("diverged" in sentence for sentence in contests.read(tmp_path).missing)
 
 
 @pytest.mark.slow
@@ -182,15 +182,15 @@ def test_more_steps_than_can_be_counted_are_refused_in_a_line(capsys):
 def test_episodes_are_replayed_by_what_a_run_came_to_and_not_by_the_clock(tmp_path, capsys):
     made = ("bench", "--agents", "dqn", *SMOKE, "--results", str(tmp_path))
     assert tape(capsys, *made)[0] == 0
-    assert bench.replay(tmp_path) == []
+    assert evaluation.replay(tmp_path) == []
     (target,) = (tmp_path / "episodes").glob("*.tape")
     first = target.read_bytes()
     os.utime(target, (0, 0))
-    assert bench.replay(tmp_path) == []
+    assert evaluation.replay(tmp_path) == []
     assert target.read_bytes() == first, "an old file of the same result stays"
-    protocol.evaluate("random", bundle.verify(target).exam).write_bundle(target)
+    evaluation.evaluate("random", bundle.verify(target).exam).write_bundle(target)
     os.utime(target, (2**31, 2**31))
-    assert bench.replay(tmp_path) == []
+    assert evaluation.replay(tmp_path) == []
     assert bundle.verify(target).about["policy"] == "dqn", "a new file of another one does not"
 
 

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from stored_runs import store_run
-from tapebench import protocol, shipped
 from tapebench.report import findings
+from tapebench.runs import published, tracks
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
 
 import headline  # noqa: E402
 
-LITE = protocol.get_track("lite")
+LITE = tracks.get_track("lite")
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_the_readme_has_a_place_for_the_headline():
 
 
 def test_the_readme_shows_the_published_results():
-    place = shipped.directory()
+    place = published.directory()
     contest, track = headline.find(place)
     readme, picture = (ROOT / "README.md").read_text(), findings.success_picture(contest).svg
     assert headline.put(readme, headline.describe(contest, track, place)) == readme, (

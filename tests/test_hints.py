@@ -11,13 +11,15 @@ from pathlib import Path
 import pytest
 
 from stored_runs import EXAM, store_bundle, store_run
-from tapebench import agents, bench, protocol
+from tapebench import agents
 from tapebench.base import files
 from tapebench.cli.train import Train, parse_options
-from tapebench.exam import make_exam
-from tapebench.executors import Local
-from tapebench.report import results
-from tapebench.runs import store
+from tapebench.exam import evaluate
+from tapebench.exam.exam import make_exam
+from tapebench.report import contests
+from tapebench.runs import evaluation, store, tracks
+from tapebench.runs.executors import Local
+from tapebench.runs.plan import make_plan
 from test_bench import TINY, ignore
 from test_cli import tape
 
@@ -29,8 +31,8 @@ def trained(tmp_path_factory):
     """Two seeds of dqn and one of ppo of a tiny track, really trained."""
     root = tmp_path_factory.mktemp("trained")
     for names, seeds in ((["dqn"], [0, 1]), (["ppo"], [0])):
-        plan = bench.make_plan(TINY, root, names=names, seeds=seeds)
-        assert bench.run(plan, root, Local(1), report=ignore, change=ignore) == []
+        plan = make_plan(TINY, root, names=names, seeds=seeds)
+        assert plan.run(plan, root, Local(1), report=ignore, change=ignore) == []
     return root
 
 
@@ -56,7 +58,7 @@ def works(capsys, *argv):
 
 def missing(place, **options):
     """What the report says that it lacks, as one text."""
-    return "\n".join(results.read(Path(place), settings=False, **options).missing)
+    return "\n".join(contests.read(Path(place), settings=False, **options).missing)
 
 
 def fails(capsys, *argv):
@@ -183,7 +185,7 @@ def test_replaying_is_not_advised_where_there_are_no_checkpoints(runs):
     for path in runs.glob("tiny/*/fps30/s*"):
         shutil.rmtree(path / "checkpoints")
         store.mark(path)
-    (note,) = bench.replay(runs)
+    (note,) = evaluation.replay(runs)
     assert note.startswith("no seed keeps a checkpoint")
     assert "--replay" not in missing("runs")
     assert "no checkpoint to make them from" in missing("runs")
@@ -371,13 +373,13 @@ def test_a_full_disk_takes_no_score_with_it(flags, tmp_path):
 
 
 def test_a_bundle_that_could_not_hold_the_exam_is_refused_before_it_is_sat(capsys, monkeypatch):
-    monkeypatch.setattr(protocol, "evaluate", lambda *given, **options: pytest.fail("it was sat"))
+    monkeypatch.setattr(evaluate, "evaluate", lambda *given, **options: pytest.fail("it was sat"))
     fails(capsys, "evaluate", "random", "--horizon", "5000", "--bundle", "b.tape")
 
 
 def test_a_table_is_printed_where_nothing_can_be_written(runs, capsys, monkeypatch):
-    known = protocol.tracks()
-    monkeypatch.setattr(protocol, "tracks", lambda: {**known, "tiny": TINY})
+    known = tracks.tracks()
+    monkeypatch.setattr(tracks, "tracks", lambda: {**known, "tiny": TINY})
     for name in ("report", "lines", "episodes"):
         (runs / name).write_text("in the way")
     command = ["bench", "--track", "tiny", "--agents", "dqn", "--seeds", "2"]

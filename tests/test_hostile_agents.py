@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tapebench import protocol
-from tapebench.exam import make_exam
-from tapebench.guest import AgentError
+from tapebench.exam import evaluate
+from tapebench.exam.exam import make_exam
+from tapebench.exam.external import AgentError
+from tapebench.runs import evaluation
 
 FOLDER = Path(__file__).parent / "hostile_agents"
 EXAM = make_exam(length=8, horizon=8, episodes=2, rules=[0, 30, 204])
@@ -38,8 +39,8 @@ def agents_are_importable(monkeypatch):
 
 def complain(name, apart):
     """What the evaluator says of an agent."""
-    with pytest.raises((protocol.UnfinishedError, AgentError)) as failure:
-        protocol.evaluate(f"{name}:make", EXAM, subprocess=apart, deadline=2)
+    with pytest.raises((evaluate.UnfinishedError, AgentError)) as failure:
+        evaluation.evaluate(f"{name}:make", EXAM, subprocess=apart, deadline=2)
     return str(failure.value)
 
 

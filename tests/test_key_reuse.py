@@ -4,9 +4,10 @@ import jax
 import pytest
 
 from learners import small_agent
-from tapebench import agents, training
+from tapebench import agents
 from tapebench import env as envs
 from tapebench.base import seeding
+from tapebench.runs import training
 
 
 @pytest.fixture(autouse=True)

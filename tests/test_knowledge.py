@@ -4,12 +4,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tapebench import policy
-from tapebench.exam import make_exam
+from tapebench.exam import policy
+from tapebench.exam.exam import make_exam
+from tapebench.exam.policy import Policy
 from tapebench.experiments import knowledge
 from tapebench.physics import space
 from tapebench.physics.families import elementary
-from tapebench.policy import Policy
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,10 @@ from dataclasses import asdict, replace
 import pytest
 
 from stored_runs import EXAM, sit, store_bundle
-from tapebench import bundle, play
+from tapebench import play
 from tapebench.base import files
-from tapebench.exam import make_exam
+from tapebench.exam import bundle
+from tapebench.exam.exam import make_exam
 from tapebench.physics import exact, space
 from tapebench.physics.families import elementary
 from tapebench.play import server as servers

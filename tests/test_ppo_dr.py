@@ -9,7 +9,7 @@ from learners import fingerprint, small_agent
 from tapebench import env as envs
 from tapebench.agents import api, ppo_dr
 from tapebench.base import seeding
-from tapebench.rollout import rollout
+from tapebench.exam.rollout import rollout
 
 
 def varied_env(params_of=None, **ranges):

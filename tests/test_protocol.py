@@ -5,15 +5,17 @@ import numpy as np
 import pytest
 
 import tapebench
-from tapebench import policy, protocol, score, stats
-from tapebench.exam import make_exam
+from tapebench import stats
+from tapebench.exam import baselines, policy
+from tapebench.exam.exam import make_exam
 from tapebench.physics import exact, features
+from tapebench.runs import evaluation, tracks
 from tapebench.tasks import splits
 
 
 @pytest.fixture(scope="module")
 def outcome():
-    return protocol.evaluate("flip-ones", length=16, horizon=16)
+    return evaluation.evaluate("flip-ones", length=16, horizon=16)
 
 
 def test_the_score_is_what_its_episodes_say(outcome):
@@ -63,7 +65,7 @@ def test_rows_are_the_episodes_one_by_one(outcome):
 
 
 def test_several_seeds_have_an_interval_over_seeds():
-    found = protocol.evaluate("random", length=8, horizon=8, seeds=4, rules="test").score
+    found = evaluation.evaluate("random", length=8, horizon=8, seeds=4, rules="test").score
     assert found["interval_over"] == "seeds"
     assert found["runs"] == 4
     assert found["id"] is None
@@ -72,7 +74,7 @@ def test_several_seeds_have_an_interval_over_seeds():
 
 
 def test_trials_are_scored_one_by_one():
-    found = protocol.evaluate(
+    found = evaluation.evaluate(
         "bayes", length=8, horizon=8, trials=3, episodes=5, rules=[4, 30, 204]
     )
     by_trial = found.score["by_trial"]
@@ -83,13 +85,13 @@ def test_trials_are_scored_one_by_one():
 
 def test_shipped_lines_are_what_the_policies_do():
     exam = make_exam(length=8, horizon=8)
-    shipped = score.lines(exam)
+    shipped = baselines.load(exam)
     asked = exam.only([0, 30, 110, 204])
-    here = score.run_lines(exam)
+    here = baselines.run_all(exam)
     for name in ("random", "flip-ones", "greedy"):
         for metric, by_rule in here[name].items():
             np.testing.assert_allclose(shipped[name][metric], by_rule, atol=1e-6)
-    part = score.lines(asked)
+    part = baselines.load(asked)
     np.testing.assert_array_equal(
         part["mpc"]["success"], shipped["mpc"]["success"][[0, 30, 110, 204]]
     )
@@ -99,9 +101,9 @@ def test_shipped_lines_are_what_the_policies_do():
 
 def test_lines_that_cannot_sit_an_exam_are_left_out():
     exam = make_exam(length=8, horizon=4, goal="random", rules=[30, 4], episodes=2)
-    found = score.lines(exam)
+    found = baselines.load(exam)
     assert set(found) == {"random", "flip-ones"}
-    outcome = protocol.evaluate("random", exam)
+    outcome = evaluation.evaluate("random", exam)
     assert outcome.score["id"]["on"] is None
     assert outcome.score["id"]["ceiling"] is None
 
@@ -115,9 +117,9 @@ def test_a_reference_of_another_exam_is_refused():
 
 def test_the_score_does_not_depend_on_who_else_was_evaluated():
     exam = make_exam(length=8, horizon=8, rules=[0, 4, 30], episodes=4)
-    first = protocol.evaluate("random", exam).score
-    protocol.evaluate("greedy", exam)
-    again = protocol.evaluate("random", exam).score
+    first = evaluation.evaluate("random", exam).score
+    evaluation.evaluate("greedy", exam)
+    again = evaluation.evaluate("random", exam).score
     assert first | {"seconds": 0} == again | {"seconds": 0}
 
 
@@ -125,17 +127,17 @@ def test_bad_requests_are_refused():
     with pytest.raises(ValueError, match="did you mean 'flip-ones'"):
         tapebench.evaluate("flip_ones")
     with pytest.raises(ValueError, match="not both: split"):
-        protocol.evaluate("random", make_exam(), split="fps30")
+        evaluation.evaluate("random", make_exam(), split="fps30")
     with pytest.raises(ValueError, match="seeds must be at least 1"):
-        protocol.evaluate("random", seeds=0)
+        evaluation.evaluate("random", seeds=0)
 
 
 def test_tracks_are_pinned():
     """A track is pre-registered: to change one, raise its version and note it in the changelog."""
-    pinned = {name: (track.version, track.hash) for name, track in protocol.tracks().items()}
+    pinned = {name: (track.version, track.hash) for name, track in tracks.tracks().items()}
     assert pinned == PINNED_TRACKS
     text = resources.files("tapebench").joinpath("data/tracks.json").read_text()
-    assert text == protocol.dump_tracks(protocol.make_tracks())
+    assert text == tracks.dump_tracks(tracks.make_tracks())
 
 
 PINNED_TRACKS = {
@@ -148,20 +150,20 @@ PINNED_TRACKS = {
 
 
 def test_tracks_describe_exams_that_can_be_sat():
-    for track in protocol.tracks().values():
+    for track in tracks.tracks().values():
         exam = track.exam()
         assert (exam.task.length, exam.task.horizon) == (track.length, track.horizon)
         assert track.steps % track.evaluate_every == 0
         assert track.steps // track.evaluate_every >= track.last
         assert track.exam(horizon=track.holdout_horizon).task.horizon > track.horizon
-    assert protocol.get_track("lite").exam().task.hidden == 0
-    assert protocol.get_track("inference").exam().task.hidden == 0b10001
+    assert tracks.get_track("lite").exam().task.hidden == 0
+    assert tracks.get_track("inference").exam().task.hidden == 0b10001
     with pytest.raises(ValueError, match="did you mean 'smoke'"):
-        protocol.get_track("smok")
+        tracks.get_track("smok")
 
 
 def test_the_rules_of_lite_keep_the_mix_of_types_and_ceilings():
-    lite, full = (protocol.get_track(name).exam() for name in ("lite", "full"))
+    lite, full = (tracks.get_track(name).exam() for name in ("lite", "full"))
     ceilings = splits.difficulties()["ceiling L16"]
     assert lite.test == full.test
     for kind in features.TYPES:
@@ -190,6 +192,6 @@ def test_an_mlp_sits_the_whole_exam_in_seconds():
 
     mlp = policy.blind(policy.Policy("mlp", lambda rule, num: weights, act))
     began = time.monotonic()
-    found = protocol.evaluate(mlp)
+    found = evaluation.evaluate(mlp)
     assert found.runs[0].success.size == 5120
     assert time.monotonic() - began < 20

@@ -6,8 +6,9 @@ from importlib import resources
 
 import pytest
 
-from tapebench import protocol, score
+from tapebench.exam import metrics
 from tapebench.physics import features
+from tapebench.runs import tracks
 
 PUBLISHED = json.loads(resources.files("tapebench").joinpath("data/paper.json").read_text())
 TABLES = PUBLISHED["tables"]
@@ -53,10 +54,10 @@ def test_tables_are_as_large_as_they_are_printed(name):
 
 def test_agents_and_metrics_are_called_as_here():
     for name in ("main", "continuous", "holdout-length"):
-        assert set(TABLES[name]["rows"]) == set(protocol.AGENTS)
+        assert set(TABLES[name]["rows"]) == set(tracks.AGENTS)
         for key in next(iter(TABLES[name]["rows"].values())):
             if "." in key:
-                assert key.split(".")[-1] in score.METRICS
+                assert key.split(".")[-1] in metrics.METRICS
 
 
 def test_statements_in_the_text_say_where_and_what():

@@ -12,7 +12,7 @@ import pytest
 
 from stored_runs import store_run, store_runs
 from tapebench.base import files
-from tapebench.report import results
+from tapebench.report.contests import read
 from tapebench.runs.results import load_results
 from test_cli import tape
 
@@ -123,7 +123,7 @@ def test_a_directory_that_looks_like_a_partition_is_a_name_like_any_other(tmp_pa
         ours = files.read_table(odd / file.relative_to(plain))
         for column, values in files.read_table(file).items():
             np.testing.assert_array_equal(ours[column], values)
-    contests = [results.read(root).contests[0] for root in (plain, odd)]
+    contests = [read(root).contests[0] for root in (plain, odd)]
     np.testing.assert_array_equal(*(contest.entries[0].scores["success"] for contest in contests))
 
 

@@ -3,14 +3,16 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from draws import streams
-from tapebench import rollout, stats
+from tapebench import stats
 from tapebench.base import seeding
+from tapebench.exam import rollout, score
 from tapebench.gym import TapeVectorEnv
 from tapebench.physics import exact, features, space, starts
 from tapebench.physics.families import elementary
-from tapebench.references import ball as balls
-from tapebench.references import oracle, planner, search
-from tapebench.references.mpc import OBJECTIVES, mpc
+from tapebench.planning import ball as balls
+from tapebench.planning import beam, belief_planner
+from tapebench.planning import mpc as mpcs
+from tapebench.planning.mpc import OBJECTIVES, mpc
 from tapebench.tasks import splits
 from tapebench.tasks.task import make_task
 
@@ -77,14 +79,14 @@ def test_search_looks_ahead_where_wrong_cells_mislead():
     """Rules whose goal is entered from ones, from stripes, or at every other step only."""
     weak = (3, 5, 47, 51, 79, 94)
     task = make_task(rules=weak)
-    assert rollout.rollout(search.beam(task), task).success.all()
+    assert rollout.rollout(beam.beam(task), task).success.all()
 
 
 @pytest.mark.slow
 def test_search_finds_nearly_every_exam_way_that_exists():
     answers = exact.exam_answers()
     task = make_task(rules="all")
-    found = rollout.rollout(search.beam(task), task)
+    found = rollout.rollout(beam.beam(task), task)
     can = np.array([[s is not None for s in answers[rule]["exam_steps"]] for rule in range(256)])
     assert not found.success[~can].any()
     assert found.success[can].mean() > 0.99
@@ -96,7 +98,7 @@ def test_search_does_not_take_a_stranger_for_a_tape_of_the_ball():
     for rule in (45, 234):
         steps = exact.steps_to_goal(rule, 10, 254)[tapes]
         assert (steps == exact.UNREACHED).any()
-        ways = search.find_ways(tapes, [300] * 20, rule, 10, 0, streams(20))
+        ways = beam.find_ways(tapes, [300] * 20, rule, 10, 0, streams(20))
         assert [way is not None for way in ways] == (steps != exact.UNREACHED).tolist()
 
 
@@ -144,7 +146,7 @@ def trials_at_12_cells():
     return task, rule, space.unpack(tapes[..., None], 12), fewest
 
 
-@pytest.mark.parametrize("make", [search.beam, search.optimal])
+@pytest.mark.parametrize("make", [beam.beam, beam.optimal])
 def test_plans_begin_anew_in_every_row_whose_time_is_back_at_zero(make):
     task, rule, tapes, fewest = trials_at_12_cells()
     taken, _ = play_trials(make(task), task, rule, tapes)
@@ -153,10 +155,10 @@ def test_plans_begin_anew_in_every_row_whose_time_is_back_at_zero(make):
 
 def test_belief_planner_keeps_what_it_learned_and_plans_at_once_when_it_is_sure():
     task, rule, tapes, fewest = trials_at_12_cells()
-    policy = planner.belief_planner(task)
+    policy = belief_planner.belief_planner(task)
     taken, mass = play_trials(policy, task, rule, tapes)
     assert (taken[0] != fewest[0]).any()  # the first trial had to find the rule out
-    known = mass[-1] > planner.SURE
+    known = mass[-1] > belief_planner.SURE
     assert known.sum() >= 8
     np.testing.assert_array_equal(taken[-1][known], fewest[-1][known])
 
@@ -164,14 +166,14 @@ def test_belief_planner_keeps_what_it_learned_and_plans_at_once_when_it_is_sure(
 def test_belief_planner_learns_nothing_from_a_restart_or_from_standing_still():
     """The true rule explains every real transition, so its probability never falls."""
     task, rule, tapes, _ = trials_at_12_cells()
-    _, mass = play_trials(planner.belief_planner(task), task, rule, tapes)
+    _, mass = play_trials(belief_planner.belief_planner(task), task, rule, tapes)
     assert (np.diff(mass, axis=0) > -1e-6).all()
     np.testing.assert_array_equal(mass[-1], mass[-2])
 
 
 def test_belief_planner_exposes_a_posterior_and_leaves_memories_alone():
     task = make_task(length=12, horizon=12)
-    policy = planner.belief_planner(task, (30, 110))
+    policy = belief_planner.belief_planner(task, (30, 110))
     obs, _ = TapeVectorEnv(5, task=task).reset(seed=0)
     memory = policy.init(None, 5)
     results = [policy.act(memory, obs, streams(5)) for _ in range(2)]
@@ -184,7 +186,7 @@ def test_belief_planner_exposes_a_posterior_and_leaves_memories_alone():
 
 def test_belief_planner_is_at_the_ceiling_without_being_told_the_rule():
     task = make_task(rules=[3, 45, 79, 110, 204])
-    success = rollout.rollout(planner.belief_planner(task), task).success.mean(axis=1)
+    success = rollout.rollout(belief_planner.belief_planner(task), task).success.mean(axis=1)
     assert success[1] == 0
     assert success[[0, 2, 3, 4]].min() >= 0.95
 
@@ -195,14 +197,14 @@ def test_belief_planner_reaches_95_percent_of_the_ceiling_on_both_sides():
     for side in ("train", "test"):
         members = getattr(splits.load("fps30"), side)
         task = make_task(rules=members)
-        success = rollout.rollout(planner.belief_planner(task), task).success.mean()
+        success = rollout.rollout(belief_planner.belief_planner(task), task).success.mean()
         ceiling = np.mean([s is not None for r in members for s in answers[r]["exam_steps"]])
         assert success >= 0.95 * ceiling
 
 
 def test_optimal_is_exactly_at_the_ceiling_and_takes_the_fewest_steps():
     task = make_task(length=12, horizon=12, rules="all")
-    episodes = rollout.rollout(search.optimal(task), task)
+    episodes = rollout.rollout(beam.optimal(task), task)
     tapes = starts.exam_tapes(12, 20)[:, 0]
     for rule in range(256):
         steps = exact.steps_to_goal(rule, 12, 12)[tapes]
@@ -215,7 +217,7 @@ def test_optimal_is_exactly_at_the_ceiling_and_takes_the_fewest_steps():
 def test_optimal_plays_the_shipped_answers_on_the_exam_at_32_cells():
     answers = exact.exam_answers()
     task = make_task(rules="all")
-    episodes = rollout.rollout(search.optimal(task), task)
+    episodes = rollout.rollout(beam.optimal(task), task)
     for rule in range(256):
         expected = answers[rule]["exam_steps"]
         assert episodes.success[rule].tolist() == [steps is not None for steps in expected]
@@ -228,7 +230,7 @@ def test_optimal_plays_the_shipped_answers_on_the_exam_at_32_cells():
 
 def test_optimal_serves_other_goals():
     task = make_task(length=9, horizon=9, rules=[30, 110, 204], goal="010010001")
-    episodes = rollout.rollout(search.optimal(task), task)
+    episodes = rollout.rollout(beam.optimal(task), task)
     for row, rule in enumerate((30, 110, 204)):
         steps = exact.steps_to_goal(rule, 9, 9, task.goal)
         tapes = starts.exam_tapes(9, 20, goals=np.full((20, 1), task.goal, np.uint32))[:, 0]
@@ -246,7 +248,7 @@ def test_optimal_serves_other_goals():
 )
 def test_planners_refuse_what_they_cannot_plan_for(options, message):
     with pytest.raises(ValueError, match=message):
-        search.optimal(make_task(**options))
+        beam.optimal(make_task(**options))
 
 
 @pytest.mark.slow
@@ -286,14 +288,14 @@ def test_mpc_refuses_bad_budgets_and_unknown_objectives():
 def test_summaries_hold_both_intervals_and_the_right_rules():
     task = make_task(length=8, horizon=8, rules="all")
     split = splits.load("fps30")
-    runs = oracle.run_seeds(mpc(task, candidates=8), task, episodes=4, seeds=3)
-    summary = oracle.summarise(runs, split.test)
+    runs = score.run_seeds(mpc(task, candidates=8), task, episodes=4, seeds=3)
+    summary = score.summarise(runs, split.test)
     assert summary["rules"] == 30
     assert summary["episodes"] == 120
     rows = list(split.test)
     expected = np.mean([run.success[rows].mean() for run in runs])
     assert summary["success"]["mean"] == pytest.approx(expected)
-    for name in oracle.METRICS:
+    for name in ("success", "final_distance", "auc_distance", "return"):
         for kind in ("seeds", "rules_tapes"):
             low, high = summary[name][kind]
             assert low <= summary[name]["mean"] <= high
@@ -301,25 +303,25 @@ def test_summaries_hold_both_intervals_and_the_right_rules():
 
 def test_by_type_counts_every_episode_once():
     task = make_task(length=8, horizon=8, rules="test")
-    runs = oracle.run_seeds(mpc(task, candidates=8), task, episodes=1, seeds=1)
-    found = oracle.by_type(runs)
+    runs = score.run_seeds(mpc(task, candidates=8), task, episodes=1, seeds=1)
+    found = score.by_type(runs)
     counts = features.count_types(splits.load("fps30").test)
     assert {kind: found[kind]["episodes"] for kind in counts} == counts
     assert found["all"]["episodes"] == 30
 
 
 def test_the_sweep_covers_every_combination(monkeypatch):
-    monkeypatch.setattr(oracle, "SWEEP_PLANS", (1, 2))
-    monkeypatch.setattr(oracle, "SWEEP_CANDIDATES", (4,))
+    monkeypatch.setattr(mpcs, "SWEEP_PLANS", (1, 2))
+    monkeypatch.setattr(mpcs, "SWEEP_CANDIDATES", (4,))
     task = make_task(length=8, horizon=4, rules=[30, 204])
-    points = list(oracle.sweep(task, episodes=2))
+    points = list(mpcs.sweep(task, episodes=2))
     assert len(points) == 3 * 2 * 1
     assert all(0 <= point["success"] <= 1 for point in points)
 
 
 def test_unknown_sides_are_refused():
     with pytest.raises(ValueError, match="unknown side 'odd'"):
-        oracle.sides(splits.load("fps30"), "odd")
+        splits.sides(splits.load("fps30"), "odd")
 
 
 def test_t_intervals_equal_the_closed_form():

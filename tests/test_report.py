@@ -14,9 +14,9 @@ import pytest
 from stored_runs import AGENTS, EXAM, RULES, expected, sit, store_bundle, store_run, store_runs
 from tapebench import report, stats
 from tapebench.base import files
-from tapebench.exam import make_exam
+from tapebench.exam.exam import make_exam
 from tapebench.physics.families import elementary
-from tapebench.report import findings, page, results
+from tapebench.report import contests, findings, page
 from tapebench.runs import store
 from tapebench.stats import Interval
 from test_cli import tape
@@ -32,7 +32,7 @@ def root(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(root):
-    return results.read(root)
+    return contests.read(root)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_only_what_sat_the_same_exam_is_in_one_contest(tmp_path):
     store_run(tmp_path, "any-one", 0, experiment="other")
     longer = make_exam(split="fps30", length=10, horizon=8, episodes=6, rules=list(RULES))
     store_run(tmp_path, "any-one", 0, exam=longer)
-    found = results.read(tmp_path)
+    found = contests.read(tmp_path)
     assert sorted(len(one.entries) for one in found.contests) == [1, 1, 1]
     slugs = [one.slug for one in found.contests]
     assert len(set(slugs)) == 3
@@ -97,7 +97,7 @@ def test_damage_is_said_and_left_out(tmp_path):
         store_run(tmp_path, "first-one", seed)
     (tmp_path / "main/first-one/fps30/s01/eval.parquet").unlink()
     (tmp_path / "bad.tape").write_bytes(b"junk")
-    found = results.read(tmp_path)
+    found = contests.read(tmp_path)
     assert found.contests[0].entries[0].seeds == (0, 2)
     said = " ".join(found.missing)
     assert "eval.parquet is missing" in said
@@ -109,7 +109,7 @@ def test_runs_that_are_not_finished_are_listed_and_not_counted(tmp_path):
         path = store_run(tmp_path, "first-one", seed)
         if seed:
             (path / store.MARKER).unlink()
-    found = results.read(tmp_path)
+    found = contests.read(tmp_path)
     assert found.contests[0].entries[0].seeds == (0,)
     said = next(said for said in found.missing if "not finished" in said)
     assert said.startswith("runs that are not finished: main/first-one/fps30/s01, ")
@@ -119,7 +119,7 @@ def test_runs_that_are_not_finished_are_listed_and_not_counted(tmp_path):
 def test_agents_trained_on_different_rules_are_told_apart(tmp_path):
     store_run(tmp_path, "first-one", 0)
     store_run(tmp_path, "any-one", 0, trained_on=EXAM.origin.test)
-    found = results.read(tmp_path)
+    found = contests.read(tmp_path)
     assert any("trained on different rules" in said for said in found.missing)
     names = {table.name for table in findings.tables(found.contests[0])}
     assert "main-fps30-relatives" not in names
@@ -128,30 +128,30 @@ def test_agents_trained_on_different_rules_are_told_apart(tmp_path):
 
 def test_settings_of_experiments_are_counted_and_left_to_them(tmp_path):
     store_run(tmp_path, "any-one", 0, experiment="lite-reward-sparse", track="lite-2")
-    (alone,) = results.read(tmp_path, settings=False).contests
+    (alone,) = contests.read(tmp_path, settings=False).contests
     assert alone.experiment == "lite-reward-sparse"
     store_run(tmp_path, "any-one", 0, experiment="lite", track="lite-2")
     store_run(tmp_path, "any-one", 0, experiment="lite+0123abcd", track="lite-2")
-    found = results.read(tmp_path, settings=False)
+    found = contests.read(tmp_path, settings=False)
     assert {contest.experiment for contest in found.contests} == {"lite", "lite+0123abcd"}
     assert sum("runs that are settings of experiments (1)" in said for said in found.missing) == 1
-    assert len(results.read(tmp_path).contests) == 3
+    assert len(contests.read(tmp_path).contests) == 3
 
 
 def test_runs_of_tracks_that_were_not_asked_for_are_counted(tmp_path):
     store_run(tmp_path, "any-one", 0, experiment="lite", track="lite-2")
     store_run(tmp_path, "any-one", 0, experiment="full+0123abcd", track="full-2")
-    found = results.read(tmp_path, tracks=("full",))
+    found = contests.read(tmp_path, tracks=("full",))
     assert [contest.experiment for contest in found.contests] == ["full+0123abcd"]
     assert any("runs of the track lite (1)" in said for said in found.missing)
-    assert not results.read(tmp_path, tracks=("long",)).contests
+    assert not contests.read(tmp_path, tracks=("long",)).contests
 
 
 def test_two_runs_of_one_name_are_refused(tmp_path):
     for place in ("a", "b"):
         store_run(tmp_path / place, "first-one", 0)
     with pytest.raises(ValueError, match=r"two runs under .* report their directories apart"):
-        results.read(tmp_path)
+        contests.read(tmp_path)
 
 
 def test_seeds_made_with_other_settings_are_pointed_out(tmp_path):
@@ -160,7 +160,7 @@ def test_seeds_made_with_other_settings_are_pointed_out(tmp_path):
     spec = files.read_json(path / "spec.json")
     files.write_json(path / "spec.json", spec | {"trained_on": spec["trained_on"][:-1]})
     store.mark(path)
-    assert any("not made with one setting" in said for said in results.read(tmp_path).missing)
+    assert any("not made with one setting" in said for said in contests.read(tmp_path).missing)
 
 
 @pytest.mark.parametrize("rule", range(0, 256, 7))
@@ -170,9 +170,9 @@ def test_the_nearest_relative_is_the_nearest(rule):
     for number, twin in enumerate(twins):
         nearer = set(twins[:number])
         if twin not in nearer:
-            assert results.relation(rule, frozenset({twin})) == results.RELATIONS[number]
+            assert contests.relation(rule, frozenset({twin})) == contests.RELATIONS[number]
     strangers = frozenset(set(range(256)) - set(twins))
-    assert results.relation(rule, strangers) == "no relative"
+    assert contests.relation(rule, strangers) == "no relative"
 
 
 # Tables
@@ -257,7 +257,7 @@ def test_each_rule_has_a_line_with_what_everybody_reached(contest):
 
 def test_numbers_do_not_move_when_an_agent_is_added(tmp_path, contest):
     store_runs(tmp_path, agents=("first-one", "any-one"))
-    fewer = results.read(tmp_path).contests[0]
+    fewer = contests.read(tmp_path).contests[0]
     for make in (findings.main_table, findings.continuous_table, findings.type_table):
         for name in ("first-one", "any-one"):
             assert cells(make(fewer), name) == cells(make(contest), name)
@@ -339,7 +339,7 @@ def test_shipped_ways_at_32_cells_lead_to_the_goal():
     from tapebench.physics.families import elementary
 
     exam = make_exam(split="fps30", episodes=3, rules=[30, 110, 60])
-    bare = results.Contest("x", "x", exam, (), exam.optimal_steps(), {})
+    bare = contests.Contest("x", "x", exam, (), exam.optimal_steps(), {})
     cells = np.frombuffer(base64.b64decode(page._shortest(bare, 3)["a shortest way"]), np.uint8)
     for row, rule in enumerate(exam.rules):
         for column, way in enumerate(cells.reshape(3, 3, 32)[row]):

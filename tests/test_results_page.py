@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from stored_runs import store_run
-from tapebench import protocol, shipped
+from tapebench.runs import published, tracks
 from tapebench.stats import Interval
 
 ROOT = Path(__file__).parents[1]
@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import claims  # noqa: E402
 import results_page  # noqa: E402
 
-FULL = protocol.get_track("full")
+FULL = tracks.get_track("full")
 
 
 @pytest.fixture(scope="module")
@@ -135,10 +135,10 @@ def test_without_runs_there_is_no_page(tmp_path):
 
 @pytest.mark.slow
 def test_the_pages_are_up_to_date():
-    text, pictures = results_page.page(shipped.directory())
+    text, pictures = results_page.page(published.directory())
     assert (ROOT / results_page.PAGE).read_text() == text, "run: python tools/results_page.py"
     for picture in pictures:
         assert (ROOT / results_page.PICTURES / f"{picture.name}.svg").read_bytes() == picture.svg
     assert (ROOT / results_page.BESIDE).read_text() == results_page.beside_paper(
-        shipped.directory()
+        published.directory()
     )

@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tapebench import agents, policy, rollout, seating
+from tapebench import agents
 from tapebench import env as envs
 from tapebench.base import seeding
+from tapebench.exam import policy, rollout, seating
 from tapebench.physics import exact, space, starts
 from tapebench.tasks.task import make_task
 

@@ -8,13 +8,13 @@ import pytest
 
 import agents_that_peek
 from stored_runs import store_run
-from tapebench import bundle, policy, protocol, references, rollout, seating, shipped, training
 from tapebench.base import files, seeding
-from tapebench.exam import make_exam
-from tapebench.guest import AgentError
-from tapebench.report import findings, results
-from tapebench.runs import store
-from tapebench.seating import Conditions, Seating
+from tapebench.exam import baselines, bundle, evaluate, external, policy, rollout, seating
+from tapebench.exam.exam import make_exam
+from tapebench.exam.external import AgentError
+from tapebench.exam.seating import Conditions, Seating
+from tapebench.report import contests, findings
+from tapebench.runs import evaluation, published, store, training
 from tapebench.tasks.task import make_task
 from test_cli import tape
 
@@ -82,10 +82,10 @@ def test_who_is_checked_keeps_its_seats_and_gets_other_neighbours():
 # Randomness is per row.
 
 
-@pytest.mark.parametrize("name", references.names())
+@pytest.mark.parametrize("name", policy.NAMED)
 def test_order_and_neighbours_change_nothing_for_our_policies(name):
     task = make_task(length=8, horizon=6, rules=[0, 4, 22, 30, 90, 110, 204])
-    sitting = rollout.prepare(references.make(name, task), task, None, 6, seed=3, trials=2)
+    sitting = rollout.prepare(policy.make(name, task), task, None, 6, seed=3, trials=2)
     everyone = np.arange(sitting.num)
     whole = sitting.episodes([(everyone, sitting.play(everyone))])
     shuffled = Seating(b"other").order(sitting.num)
@@ -132,13 +132,13 @@ def scrambled(name):
     """The same agent, whose rules are mixed up: what it scores without peeking."""
     agent = getattr(agents_that_peek, name)()
     agent.scramble = np.random.default_rng(0)
-    return success(protocol.evaluate(agent, EXAM))
+    return success(evaluation.evaluate(agent, EXAM))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", agents_that_peek.PEEKING)
 def test_who_peeks_gains_nothing_in_a_process_of_its_own(name):
-    found = protocol.evaluate(f"agents_that_peek:{name}", EXAM, subprocess=True)
+    found = evaluation.evaluate(f"agents_that_peek:{name}", EXAM, subprocess=True)
     without = scrambled(name)
     gain = success(found) - without
     is_told = bool(found.conditions.remarks)
@@ -155,7 +155,7 @@ def test_the_same_agents_knew_the_rule_when_rows_came_in_its_order():
     task, reached = EXAM.task, []
     for first in range(0, 256, 16):
         rules = list(range(first, first + 16))
-        sitting = rollout.prepare(protocol.guest.in_process(agent, "peek", 8), task, rules, 5)
+        sitting = rollout.prepare(external.in_process(agent, "peek", 8), task, rules, 5)
         in_order = np.arange(sitting.num)
         reached.append(sitting.episodes([(in_order, sitting.play(in_order))]).success.mean())
     assert np.mean(reached) > scrambled("counts_rows") + 0.3
@@ -173,13 +173,13 @@ def test_the_same_agents_knew_the_rule_when_rows_came_in_its_order():
 )
 def test_the_evaluator_says_who_does_not_keep_rows_apart(name, remark):
     for apart in (False, True):
-        found = protocol.evaluate(f"agents_that_peek:{name}", SMALL, subprocess=apart)
+        found = evaluation.evaluate(f"agents_that_peek:{name}", SMALL, subprocess=apart)
         assert found.conditions.rows == remark
         assert remark in found.conditions.remarks
 
 
 def test_an_agent_of_this_process_can_reach_the_rule_and_is_said_not_to_be_isolated():
-    found = protocol.evaluate("agents_that_peek:reads_frames", SMALL)
+    found = evaluation.evaluate("agents_that_peek:reads_frames", SMALL)
     assert success(found) > scrambled("reads_frames") + 0.2
     assert found.conditions.remarks == ("not isolated",)
     assert found.conditions.made == "in this process"
@@ -197,7 +197,7 @@ class Fair:
 
 def test_honest_agents_are_independent_whatever_the_size_of_the_exam():
     for exam in (SMALL, make_exam(length=8, horizon=8, episodes=1, rules=[30])):
-        found = protocol.evaluate(Fair(), exam)
+        found = evaluation.evaluate(Fair(), exam)
         assert found.conditions.rows == "independent"
         assert found.conditions.remarks == ("not isolated",)
 
@@ -209,15 +209,15 @@ def test_a_policy_of_others_is_checked_too_and_ours_are_not():
         lambda memory, obs, stream: (memory, np.full(len(obs), int(obs[:, :-1].sum()) % 8)),
         backend="numpy",
     )
-    found = protocol.evaluate(policy.blind(pooling), SMALL).conditions
+    found = evaluation.evaluate(policy.blind(pooling), SMALL).conditions
     assert found.rows == "pools rows"
-    ours = protocol.evaluate("random", SMALL).conditions
+    ours = evaluation.evaluate("random", SMALL).conditions
     assert ours == Conditions("by us")
     assert ours.remarks == ()
 
 
 def test_each_evaluation_has_an_order_of_its_own_and_records_it():
-    found = [protocol.evaluate(Fair(), SMALL) for _ in range(2)]
+    found = [evaluation.evaluate(Fair(), SMALL) for _ in range(2)]
     secrets = [bytes.fromhex(one.conditions.order) for one in found]
     assert len(secrets[0]) == 16
     assert secrets[0] != secrets[1]
@@ -235,7 +235,7 @@ def test_an_agent_that_fails_when_it_is_checked_keeps_its_result():
                 raise RuntimeError("enough")
             return super().act(obs)
 
-    found = protocol.evaluate(Tired(), SMALL)
+    found = evaluation.evaluate(Tired(), SMALL)
     assert found.conditions.rows == "not repeatable"
     assert found.runs[0].success.any()
 
@@ -250,14 +250,14 @@ def test_what_was_finished_before_a_failure_is_kept_row_by_row():
                 raise RuntimeError("enough")
             return obs[:, :-1].argmax(axis=1)
 
-    with pytest.raises(protocol.UnfinishedError, match=r"enough \(in test_seating.py:\d+\)") as got:
-        protocol.evaluate(Tired(), SMALL)
+    with pytest.raises(evaluate.UnfinishedError, match=r"enough \(in test_seating.py:\d+\)") as got:
+        evaluation.evaluate(Tired(), SMALL)
     assert isinstance(got.value, AgentError)
     assert "raise RuntimeError" in got.value.details
     rows = got.value.rows
     assert len(rows["success"]) == 2 * seating.BATCH
     assert len(np.unique(rows["rule"])) > 128, "rules are mixed"
-    whole = protocol.evaluate("agents_of_users:good", SMALL).rows()
+    whole = evaluation.evaluate("agents_of_users:good", SMALL).rows()
     place = {
         key: number for number, key in enumerate(zip(whole["rule"], whole["episode"], strict=True))
     }
@@ -270,7 +270,7 @@ def test_of_a_row_that_fills_up_a_batch_the_first_play_counts(tmp_path):
     """300 rows in batches of 256: the last 212 seats are of rows that were played before."""
     exam = make_exam(length=8, horizon=8, episodes=10, rules="test")
     file = tmp_path / "b.tape"
-    found = protocol.evaluate("agents_that_peek:draws", exam)
+    found = evaluation.evaluate("agents_that_peek:draws", exam)
     found.write_bundle(file)
     again = bundle.verify(file)
     np.testing.assert_array_equal(again.episodes.success, found.runs[0].success)
@@ -287,13 +287,13 @@ def test_of_a_row_that_fills_up_a_batch_the_first_play_counts(tmp_path):
 @pytest.mark.slow
 def test_an_agent_that_recognises_the_check_is_found_all_the_same():
     """It logs what it did and repeats it where a batch looks like one that it has played."""
-    found = protocol.evaluate("agents_that_peek:hides", EXAM, subprocess=True)
+    found = evaluation.evaluate("agents_that_peek:hides", EXAM, subprocess=True)
     assert found.conditions.rows == "not repeatable"
 
 
 def test_an_agent_that_fails_in_a_later_seed_keeps_what_was_finished():
-    with pytest.raises(protocol.UnfinishedError, match="enough") as got:
-        protocol.evaluate("agents_that_peek:tires", SMALL, seeds=3)
+    with pytest.raises(evaluate.UnfinishedError, match="enough") as got:
+        evaluation.evaluate("agents_that_peek:tires", SMALL, seeds=3)
     assert len(got.value.rows["success"]) == 768 + 256
     assert sorted(set(got.value.rows["seed"])) == [0, 1]
 
@@ -301,8 +301,8 @@ def test_an_agent_that_fails_in_a_later_seed_keeps_what_was_finished():
 @pytest.mark.slow
 @pytest.mark.parametrize("apart", [False, True])
 def test_answers_that_are_no_arrays_keep_what_was_finished_too(apart):
-    with pytest.raises(protocol.UnfinishedError, match=r"gives_up: act\(\) failed") as got:
-        protocol.evaluate("agents_that_peek:gives_up", SMALL, subprocess=apart)
+    with pytest.raises(evaluate.UnfinishedError, match=r"gives_up: act\(\) failed") as got:
+        evaluation.evaluate("agents_that_peek:gives_up", SMALL, subprocess=apart)
     assert len(got.value.rows["success"]) == seating.BATCH
     assert str(got.value).isprintable()
 
@@ -321,7 +321,7 @@ def without_seating(run):
 
 def test_published_policies_play_the_same_episodes_in_order_and_seated():
     """One of each kind that is published; `tools/seatings.py` plays all of them."""
-    root = shipped.directory()
+    root = published.directory()
     for name in ("dqn", "ppo", "rppo", "pearl"):
         path = root / "full" / name / "fps30" / "s00"
         exam = make_exam(episodes=4)
@@ -337,7 +337,7 @@ def test_runs_of_another_seating_are_labelled_and_nothing_is_compared_in_silence
     for seed in range(2):
         without_seating(store_run(tmp_path, "first-one", seed))
         store_run(tmp_path, "any-one", seed)
-    (contest,) = results.read(tmp_path).contests
+    (contest,) = contests.read(tmp_path).contests
     assert {entry.agent: entry.seatings for entry in contest.entries} == {
         "first-one": (1,),
         "any-one": (2,),
@@ -377,20 +377,20 @@ def run_table(path):
 
 def test_baselines_of_another_seating_are_measured_again(tmp_path):
     exam = make_exam(length=8, horizon=5, episodes=2, rules=[0, 30])
-    found = results.lines(exam, tmp_path)
+    found = baselines.load_or_run(exam, tmp_path)
     (file,) = (tmp_path / "lines").glob("*.json")
     document = files.read_json(file)
     assert document["seating"] == seating.VERSION
     files.write_json(file, document | {"seating": 1, "lines": {}})
-    assert results.known_lines(exam, tmp_path) is None
-    again = results.lines(exam, tmp_path)
+    assert baselines.load_kept(exam, tmp_path) is None
+    again = baselines.load_or_run(exam, tmp_path)
     np.testing.assert_array_equal(again["mpc"]["success"], found["mpc"]["success"])
 
 
 @pytest.mark.slow
 def test_a_bundle_says_how_it_was_made_and_verify_says_what_is_proved(tmp_path, capsys):
     file = tmp_path / "b.tape"
-    outcome = protocol.evaluate("agents_that_peek:asks_neighbours", SMALL, subprocess=True)
+    outcome = evaluation.evaluate("agents_that_peek:asks_neighbours", SMALL, subprocess=True)
     outcome.write_bundle(file)
     found = bundle.verify(file)
     assert found.conditions == outcome.conditions
@@ -412,7 +412,7 @@ def test_the_score_of_an_agent_stands_beside_what_was_seen_of_it(capsys):
 
 
 def test_rows_and_scores_carry_the_seating():
-    found = protocol.evaluate("flip-ones", SMALL)
+    found = evaluation.evaluate("flip-ones", SMALL)
     assert (found.rows()["seating"] == seating.VERSION).all()
     assert found.score["conditions"]["seating"] == seating.VERSION
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from stored_runs import finish_run, store_run, store_runs
-from tapebench import experiments, protocol, shipped
+from tapebench import experiments
 from tapebench.base import files
-from tapebench.report import results
-from tapebench.runs import store
+from tapebench.report import contests
+from tapebench.runs import evaluation, published, store, tracks
 from tapebench.runs.results import load_results
 from test_cli import tape
 
@@ -35,14 +35,14 @@ def seeds_of(runs, agent):
 def place(runs, tmp_path):
     """Both agents as pieces."""
     for agent in ("first-one", "any-one"):
-        shipped.pack(seeds_of(runs, agent), COMMAND, tmp_path)
+        published.pack(seeds_of(runs, agent), COMMAND, tmp_path)
     return tmp_path
 
 
 def test_what_was_packed_is_laid_out_again_with_the_same_numbers(runs, place, tmp_path):
     root = tmp_path / "out" / "runs"
-    shipped.unpack(shipped.pieces(place), root)
-    (ours,), (theirs,) = (results.read(where).contests for where in (root, runs))
+    published.unpack(published.pieces(place), root)
+    (ours,), (theirs,) = (contests.read(where).contests for where in (root, runs))
     assert (ours.title, ours.exam.hash) == (theirs.title, theirs.exam.hash)
     for one, other in zip(ours.entries, theirs.entries, strict=True):
         assert (one.agent, one.seeds, one.curve.steps) == (
@@ -59,7 +59,7 @@ def test_what_was_packed_is_laid_out_again_with_the_same_numbers(runs, place, tm
                 np.testing.assert_array_equal(success, other.by_steps[subset][steps])
             np.testing.assert_array_equal(one.curve.success[subset], other.curve.success[subset])
     for path in seeds_of(root, "first-one"):
-        assert shipped.difference(path, runs / path.relative_to(root)) is None
+        assert published.difference(path, runs / path.relative_to(root)) is None
     assert sorted(load_results(root).damaged) == []
     assert [path.name for path in root.parent.iterdir()] == ["runs"]
 
@@ -68,12 +68,12 @@ def test_what_was_packed_is_laid_out_again_with_the_same_numbers(runs, place, tm
 def test_a_piece_is_small_the_same_every_time_and_names_its_command(runs, place, tmp_path):
     again = tmp_path / "again"
     again.mkdir()
-    about = shipped.pack(list(reversed(seeds_of(runs, "first-one"))), COMMAND, again)
+    about = published.pack(list(reversed(seeds_of(runs, "first-one"))), COMMAND, again)
     assert about.name == "main-first-one-fps30.json"
     for suffix in (".json", ".parquet"):
         made = about.with_suffix(suffix)
         assert made.read_bytes() == (place / made.name).read_bytes()
-    assert shipped.read(about)["command"] == COMMAND
+    assert published.read(about)["command"] == COMMAND
     assert files.read_table(about.with_suffix(".parquet"))["step"].min() == 2000  # 1000 is early
 
 
@@ -84,9 +84,9 @@ def test_what_was_measured_of_a_run_since_comes_along(runs, tmp_path):
     for file in (kept, other):
         file.parent.mkdir(parents=True, exist_ok=True)
         files.write_json(file, {"ood": {"success": 0.25}})
-    about = shipped.pack([first, second], COMMAND, tmp_path)
+    about = published.pack([first, second], COMMAND, tmp_path)
     root = tmp_path / "out" / "runs"
-    shipped.unpack([about], root)
+    published.unpack([about], root)
     (found,) = root.glob("*/0a1b/*")
     assert found.relative_to(root) == kept.relative_to(runs)
     assert files.read_json(found) == {"ood": {"success": 0.25}}
@@ -95,17 +95,17 @@ def test_what_was_measured_of_a_run_since_comes_along(runs, tmp_path):
     document["seeds"][0]["measured"] = {"examined/../../x.json": {}}
     about.write_text(json.dumps(document))
     with pytest.raises(ValueError, match="not a place for it"):
-        shipped.unpack([about], tmp_path / "more" / "runs")
+        published.unpack([about], tmp_path / "more" / "runs")
 
 
 def test_what_makes_no_piece_is_refused(runs, tmp_path):
     other = store_run(tmp_path, "first-one", 3, trained_on=[1, 2])
     with pytest.raises(ValueError, match="not made with one setting"):
-        shipped.pack([*seeds_of(runs, "first-one"), other], COMMAND, tmp_path)
+        published.pack([*seeds_of(runs, "first-one"), other], COMMAND, tmp_path)
     begun = store_run(tmp_path, "any-one", 4)
     (begun / store.MARKER).unlink()
     with pytest.raises(ValueError, match="not finished"):
-        shipped.pack([begun], COMMAND, tmp_path)
+        published.pack([begun], COMMAND, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -119,30 +119,30 @@ def test_what_makes_no_piece_is_refused(runs, tmp_path):
     ],
 )
 def test_damaged_pieces_are_refused_and_nothing_is_laid_out(place, tmp_path, change, complaint):
-    about = shipped.pieces(place)[0]
+    about = published.pieces(place)[0]
     about.write_text(json.dumps(files.read_json(about) | change))
     root = tmp_path / "out" / "runs"
     with pytest.raises(ValueError, match=complaint):
-        shipped.unpack(shipped.pieces(place), root)
+        published.unpack(published.pieces(place), root)
     assert list(root.parent.iterdir()) == []
 
 
 def test_differences_and_their_circumstances_are_told(runs):
     first, second, _ = seeds_of(runs, "any-one")
-    assert shipped.difference(first, first) is None
-    assert "figures differ; mean success is" in shipped.difference(first, second)
-    assert shipped.circumstances(first, second) == []
+    assert published.difference(first, first) is None
+    assert "figures differ; mean success is" in published.difference(first, second)
+    assert published.circumstances(first, second) == []
 
 
 def test_the_report_of_published_results_needs_no_runs(capsys, monkeypatch, place, tmp_path):
-    monkeypatch.setattr(shipped, "PLACE", str(place))
+    monkeypatch.setattr(published, "PLACE", str(place))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(shipped, "CONTESTS", ("tiny",))
+    monkeypatch.setattr(published, "CONTESTS", ("tiny",))
     code, out, err = tape(capsys, "report", "--published")
     assert (code, out) == (2, "")
     assert "no finished runs" in err
-    monkeypatch.setattr(shipped, "CONTESTS", ())
+    monkeypatch.setattr(published, "CONTESTS", ())
     for _ in range(2):  # laid out, then found
         code, out, err = tape(capsys, "report", "--published")
         assert code == 0, err
@@ -151,7 +151,7 @@ def test_the_report_of_published_results_needs_no_runs(capsys, monkeypatch, plac
 
 
 def test_without_pieces_published_results_are_refused(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(shipped, "PLACE", str(tmp_path / "none"))
+    monkeypatch.setattr(published, "PLACE", str(tmp_path / "none"))
     for argv in (("report", "--published"), ("reproduce", "main", "--verify")):
         code, out, err = tape(capsys, *argv)
         assert (code, out, err.count("\n")) == (2, "", 1)
@@ -159,7 +159,7 @@ def test_without_pieces_published_results_are_refused(capsys, monkeypatch, tmp_p
 
 
 def test_publishing_takes_whole_groups_and_looks_up_what_makes_them(capsys, monkeypatch, tmp_path):
-    smoke = protocol.get_track("smoke")
+    smoke = tracks.get_track("smoke")
     for agent, seeds in (("dqn", 2), ("ppo", 1)):
         for spec in experiments.Scale(smoke).runs(agent, seeds):
             finish_run(tmp_path / "runs", spec)
@@ -173,8 +173,8 @@ def test_publishing_takes_whole_groups_and_looks_up_what_makes_them(capsys, monk
         "smoke-strange/dqn/fps30: nothing makes these runs today, left out",
         "smoke/ppo/fps30: 1 of 2 seeds, left out",
     ]
-    (about,) = shipped.pieces(tmp_path / "pieces")
-    assert shipped.read(about)["command"] == "tape bench --track smoke --agents dqn --seeds 2"
+    (about,) = published.pieces(tmp_path / "pieces")
+    assert published.read(about)["command"] == "tape bench --track smoke --agents dqn --seeds 2"
 
 
 @pytest.mark.slow
@@ -186,16 +186,16 @@ def test_published_runs_are_made_again_to_the_bit(capsys, monkeypatch, tmp_path)
     place = tmp_path / "pieces"
     place.mkdir()
     for agent in ("dqn", "ppo", "rad"):
-        shipped.pack([tmp_path / f"runs/smoke/{agent}/fps30/s00"], "tape bench", place, 1)
-    monkeypatch.setattr(shipped, "PLACE", str(place))
+        published.pack([tmp_path / f"runs/smoke/{agent}/fps30/s00"], "tape bench", place, 1)
+    monkeypatch.setattr(published, "PLACE", str(place))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     # What was learned comes along and does what it did.
-    exam = protocol.get_track("smoke").exam(rules=[0, 30, 204])
+    exam = tracks.get_track("smoke").exam(rules=[0, 30, 204])
     for agent in ("dqn", "ppo", "rad"):
         name = f"smoke/{agent}/fps30/s00"
         found = [
-            protocol.evaluate(root / name, exam).runs[0].cells
-            for root in (tmp_path / "runs", shipped.directory())
+            evaluation.evaluate(root / name, exam).runs[0].cells
+            for root in (tmp_path / "runs", published.directory())
         ]
         np.testing.assert_array_equal(*found)
     verify = ("reproduce", "main", "--verify", "--results", "again")
@@ -206,7 +206,7 @@ def test_published_runs_are_made_again_to_the_bit(capsys, monkeypatch, tmp_path)
     assert code == 0, err
     assert "dqn" in out
     # A published figure that is not what comes of it: said, and a failure on the same machine.
-    known = shipped.directory()
+    known = published.directory()
     for path in load_results(known).paths:
         table = files.read_table(path / "curve.parquet")
         table["success"] = table["success"] + np.float32(0.25)

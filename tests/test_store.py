@@ -109,7 +109,8 @@ def test_two_writers_cannot_hold_the_same_run(tmp_path):
     with open_run(tmp_path, RUN, {}):
         code = f"""
             from pathlib import Path
-            from tapebench.store import RunId, open_run, BusyError
+            from tapebench.base.files import BusyError
+            from tapebench.runs.store import RunId, open_run
             try:
                 with open_run(Path({str(tmp_path)!r}), RunId("main", "dqn", "fps30", 7), {{}}):
                     print("got in")
@@ -265,7 +266,7 @@ WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from tapebench.store import RunId, open_run
+from tapebench.runs.store import RunId, open_run
 
 root, print_done = Path(sys.argv[1]), lambda seed: print(seed, flush=True)
 print_done("ready")

@@ -15,12 +15,11 @@ import numpy as np
 import pytest
 
 from ray_cluster import children
-from tapebench import protocol, sweep, training
 from tapebench.base import files
-from tapebench.exam import make_exam
-from tapebench.runs import store
+from tapebench.exam.exam import make_exam
+from tapebench.runs import evaluation, store, sweep, training
 from tapebench.runs.results import load_results
-from tapebench.training import RunSpec
+from tapebench.runs.training import RunSpec
 from test_cli import tape
 
 SPEC = RunSpec(
@@ -103,7 +102,7 @@ def test_killed_at_any_moment_a_run_ends_as_if_it_had_not_been(tmp_path, uninter
     command = [
         sys.executable,
         "-c",
-        "import sys, json; from pathlib import Path; from tapebench import sweep, training\n"
+        "import sys, json; from pathlib import Path; from tapebench.runs import sweep, training\n"
         "spec = training.from_dict(json.loads(sys.argv[1]))\n"
         "tell = lambda event: print('.', flush=True)\n"
         "sweep.run_all([spec], Path(sys.argv[2]), workers=1, report=tell)",
@@ -174,7 +173,7 @@ def test_a_worker_that_dies_is_replaced_and_its_run_goes_on(tmp_path, uninterrup
     def report(event):
         if not seen:
             children = subprocess.run(
-                ["pgrep", "-P", str(os.getpid()), "-f", "tapebench.sweep"],
+                ["pgrep", "-P", str(os.getpid()), "-f", "tapebench.runs.sweep"],
                 capture_output=True,
                 text=True,
                 check=True,
@@ -222,21 +221,21 @@ def test_seeds_are_trained_together_if_asked_to(capsys, tmp_path):
 
 
 def test_a_stored_run_sits_any_exam_of_its_length(uninterrupted):
-    found = protocol.evaluate(uninterrupted, length=8, horizon=16, episodes=2, rules=[4, 30])
+    found = evaluation.evaluate(uninterrupted, length=8, horizon=16, episodes=2, rules=[4, 30])
     assert found.policy == "dqn"
     assert not found.sees_rule
     assert found.exam.task.horizon == 16
     with pytest.raises(ValueError, match="trained on tapes of 8 cells, not 16"):
-        protocol.evaluate(str(uninterrupted), length=16, horizon=16)
+        evaluation.evaluate(str(uninterrupted), length=16, horizon=16)
     with pytest.raises(ValueError, match="trained without seeing a goal"):
-        protocol.evaluate(uninterrupted, length=8, horizon=8, observe_goal=True)
+        evaluation.evaluate(uninterrupted, length=8, horizon=8, observe_goal=True)
 
 
 def test_rows_say_which_seed_and_checkpoint_they_are_of(uninterrupted):
-    found = protocol.evaluate(uninterrupted.parent, length=8, horizon=8, episodes=1, rules=[4])
+    found = evaluation.evaluate(uninterrupted.parent, length=8, horizon=8, episodes=1, rules=[4])
     rows = found.rows()
     assert (rows["seed"].tolist(), rows["step"].tolist()) == ([3], [1600])
-    untrained = protocol.evaluate("random", found.exam, seeds=2).rows()
+    untrained = evaluation.evaluate("random", found.exam, seeds=2).rows()
     assert (untrained["seed"].tolist(), untrained["step"].tolist()) == ([0, 1], [0, 0])
 
 
@@ -248,11 +247,11 @@ def test_runs_of_several_agents_are_not_taken_for_seeds_of_one(tmp_path, uninter
     spec.write_text(text)
     store.mark(spec.parent)
     with pytest.raises(ValueError, match="holds several agents"):
-        protocol.evaluate(tmp_path, SPEC.exam)
+        evaluation.evaluate(tmp_path, SPEC.exam)
 
 
 def test_a_stored_run_scores_what_its_last_evaluation_says(uninterrupted):
-    found = protocol.evaluate(uninterrupted, SPEC.exam)
+    found = evaluation.evaluate(uninterrupted, SPEC.exam)
     rows = files.read_table(uninterrupted / "eval.parquet")
     last = rows["step"] == 1600
     np.testing.assert_array_equal(found.runs[0].success.ravel(), rows["success"][last])

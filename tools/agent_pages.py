@@ -26,12 +26,13 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import agents, shipped, stats
+from tapebench import agents, stats
 from tapebench.base import files
 from tapebench.experiments.published import published as tables_of_paper
 from tapebench.experiments.variants import curve_panels
-from tapebench.protocol import get_track
 from tapebench.report.figures import Picture, lines
+from tapebench.runs.published import directory, pieces
+from tapebench.runs.tracks import get_track
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "agents"
@@ -123,7 +124,7 @@ def unpublished() -> list[dict[str, Any]]:
 @cache
 def published() -> tuple[dict[str, Any], ...]:
     """The rows of those that are."""
-    return tuple(collect(shipped.directory())) if shipped.pieces() else ()
+    return tuple(collect(directory())) if pieces() else ()
 
 
 def page(agent: str) -> str:

@@ -14,12 +14,13 @@ from typing import cast
 
 import numpy as np
 
-from tapebench import score, stats
+from tapebench import stats
+from tapebench.exam import baselines
 from tapebench.experiments.published import published, statements
-from tapebench.protocol import get_track
 from tapebench.report import findings
-from tapebench.report.results import Contest, Entry
+from tapebench.report.contests import Contest, Entry
 from tapebench.report.tables import Column, Row, Table
+from tapebench.runs.tracks import get_track
 from tapebench.stats import Comparison, Interval
 
 ABOVE, BELOW, OPEN, OPEN_DIFFERENCE = "above", "below", "not told apart from", "open"
@@ -343,7 +344,7 @@ def below_planner(contest: Contest, entries: Sequence[Entry]) -> tuple[str, ...]
     """That most stay below the planner."""
     here, most = [], []
     for side in contest.subsets():
-        level = level_of(contest, score.PLANNER, side)
+        level = level_of(contest, baselines.PLANNER, side)
         where = [
             against(findings.success(contest, entry, side), level, len(entry.seeds))
             for entry in entries

@@ -20,13 +20,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import claims
-from tapebench import protocol, shipped
 from tapebench.base import files
+from tapebench.exam import baselines
 from tapebench.experiments import Scale, partitions
 from tapebench.experiments.partitions import UNSEEN
-from tapebench.report import findings, results
-from tapebench.report.results import Contest
+from tapebench.report import contests as results
+from tapebench.report import findings
+from tapebench.report.contests import Contest
 from tapebench.report.tables import Table
+from tapebench.runs import published, tracks
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- headline: begin -->", "<!-- headline: end -->"
@@ -44,7 +46,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("results", type=Path, nargs="?", help="by default the published ones")
     try:
-        place = parser.parse_args(arguments).results or shipped.directory()
+        place = parser.parse_args(arguments).results or published.directory()
         contest, track = find(place)
         readme = root / "README.md"
         text = put(readme.read_text(), describe(contest, track, place))
@@ -56,23 +58,23 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> None:
     print(f"{contest.title}: README.md and {PICTURE}")
 
 
-def find(place: Path) -> tuple[Contest, protocol.Track]:
+def find(place: Path) -> tuple[Contest, tracks.Track]:
     """The runs of the best track that has any, on the track's own exam, and references."""
     if not place.is_dir():
         raise ValueError(f"there is no results directory {place}: make bench makes runs")
     contests = results.read(place).contests
     for name in TRACKS:
-        track = protocol.get_track(name)
+        track = tracks.get_track(name)
         contest = results.find(contests, name, track.exam())
         if contest:
-            return replace(contest, lines=results.lines(contest.exam, place)), track
+            return replace(contest, lines=baselines.load_or_run(contest.exam, place)), track
     raise ValueError(
         f"there are no finished runs of the tracks {' or '.join(TRACKS)} in {place}: "
         f"tape bench --track {TRACKS[-1]} --results {place} makes them"
     )
 
 
-def describe(contest: Contest, track: protocol.Track, place: Path) -> str:
+def describe(contest: Contest, track: tracks.Track, place: Path) -> str:
     """What stands between the markers."""
     exam, task = contest.exam, contest.exam.task
     absent = [name for name in track.agents if name not in {e.agent for e in contest.entries}]
@@ -93,7 +95,7 @@ def describe(contest: Contest, track: protocol.Track, place: Path) -> str:
     picture = f"![{seen}]({PICTURE.as_posix()})"
     told = [made]
     costs, longer = (
-        partitions.costs(Scale(one), place) for one in (track, protocol.get_track("long"))
+        partitions.costs(Scale(one), place) for one in (track, tracks.get_track("long"))
     )
     if costs:
         told.append(

@@ -10,10 +10,11 @@ import sys
 import time
 from pathlib import Path
 
-from tapebench import protocol, score
 from tapebench.base import files
-from tapebench.exam import make_exam
+from tapebench.exam import baselines
+from tapebench.exam.exam import make_exam
 from tapebench.physics import exact, features
+from tapebench.runs import tracks
 from tapebench.tasks import splits
 
 DATA = Path(__file__).parents[1] / "src" / "tapebench" / "data"
@@ -27,12 +28,15 @@ def main() -> None:
         write(f"exact/L{length}-H{length}.json", exact.dump_ceilings(solved, length, length))
     chances = exact.chances(16, 16)
     write("exact/chances-L16-H16.json", exact.dump_chances(chances, 16, 16))
-    for length, horizon in score.SHIPPED_LINES:
+    for length, horizon in baselines.SHIPPED:
         exam = make_exam(length=length, horizon=horizon)
-        write(f"lines/L{length}-H{horizon}.json", score.dump_lines(exam, score.run_lines(exam)))
+        write(
+            f"lines/L{length}-H{horizon}.json",
+            baselines.dump(exam, baselines.run_all(exam)),
+        )
     for name in splits.names():
         write(f"splits/{name}.json", splits.dump(splits.make(name)))
-    write("tracks.json", protocol.dump_tracks(protocol.make_tracks()))
+    write("tracks.json", tracks.dump_tracks(tracks.make_tracks()))
 
 
 class Progress:

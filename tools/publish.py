@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tapebench import experiments, protocol, shipped
+from tapebench import experiments
 from tapebench.base import files
 from tapebench.experiments import Scale
-from tapebench.report import results
+from tapebench.runs import published, tracks
 from tapebench.runs.results import load_results
 
 SPLITS = ("fps30", "matched30")
@@ -60,8 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             paths = [path for _, _, path in runs]
             told = f"{command} --seeds {len(runs)}"
             # Settings of experiments have been measured; what they learned is of no further use.
-            is_setting = results.is_setting(files.read_json(paths[0] / "spec.json"))
-            written = shipped.pack(paths, told, PLACE, 0 if is_setting else options.policies)
+            is_setting = tracks.is_setting(files.read_json(paths[0] / "spec.json"))
+            written = published.pack(paths, told, PLACE, 0 if is_setting else options.policies)
             size = sum(file.stat().st_size for file in PLACE.glob(f"{written.stem}.*"))
             print(f"{name}: {len(runs)} seeds, {size / 1000:.0f} kB")
 
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def commands(track: str) -> dict[str, tuple[str, int]]:
     """What makes each group of runs, and with how many seeds; by `key`."""
     found: dict[str, tuple[str, int]] = {}
-    chosen = protocol.get_track(track)
+    chosen = tracks.get_track(track)
     for split in SPLITS:
         flags = f" --split {split}" if split != chosen.split else ""
         for agent in chosen.agents:

@@ -24,15 +24,18 @@ from typing import Any
 import numpy as np
 
 import claims
-from tapebench import experiments, protocol, shipped, stats
+from tapebench import experiments, stats
 from tapebench.base import files
-from tapebench.exam import SUBSETS
+from tapebench.exam import baselines
+from tapebench.exam.exam import SUBSETS
 from tapebench.experiments import Exhibit, Scale, partitions
 from tapebench.experiments.partitions import UNSEEN
-from tapebench.report import findings, results
+from tapebench.report import contests as results
+from tapebench.report import findings
+from tapebench.report.contests import Contest
 from tapebench.report.figures import Picture
-from tapebench.report.results import Contest
 from tapebench.report.tables import Column, Row, Table
+from tapebench.runs import published, tracks
 from tapebench.runs.results import load_results
 from tapebench.stats import Comparison
 
@@ -105,7 +108,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> None:
     """Write the page and its pictures into the repository at `root`."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("results", type=Path, nargs="?", help="by default the published ones")
-    place = parser.parse_args(arguments).results or shipped.directory()
+    place = parser.parse_args(arguments).results or published.directory()
     text, pictures = page(place)
     (root / PICTURES).mkdir(parents=True, exist_ok=True)
     for old in (root / PICTURES).glob("*.svg"):
@@ -173,7 +176,7 @@ def contests(place: Path) -> dict[str, Contest]:
 
 def contest_of(place: Path, name: str, split: str | None = None) -> Contest | None:
     """The runs of a track on its own exam, if there are any."""
-    track = protocol.get_track(name)
+    track = tracks.get_track(name)
     exam = track.exam(split=split or track.split)
     contest = results.find(read(place), name, exam)
     if contest is None:
@@ -181,7 +184,7 @@ def contest_of(place: Path, name: str, split: str | None = None) -> Contest | No
     mixed = [entry.agent for entry in contest.entries if entry.is_mixed]
     if mixed:
         raise SystemExit(f"runs of {', '.join(mixed)} in {place} were made with several settings")
-    return replace(contest, lines=results.lines(exam, place))
+    return replace(contest, lines=baselines.load_or_run(exam, place))
 
 
 @cache
@@ -216,7 +219,7 @@ def shown(place: Path) -> Iterable[tuple[str, str, Exhibit]]:
 
 def scale_of(track: str, split: str | None = None) -> Scale:
     """All of a track, on its own split or another."""
-    return Scale(protocol.get_track(track), split=split)
+    return Scale(tracks.get_track(track), split=split)
 
 
 def trained_there(place: Path) -> dict[str, dict[str, Comparison]]:
@@ -274,7 +277,7 @@ def is_begun(found: experiments.Results) -> bool:
 
 def beside_paper(place: Path) -> str:
     """The page that holds every number of the paper against ours."""
-    track = protocol.get_track(TRACK)
+    track = tracks.get_track(TRACK)
     experiment = experiments.every()["paper-beside-ours"]
     exhibit = experiment.show(experiments.results(experiment, Scale(track), place))
     parts = ["# The paper beside ours", ABOUT_BESIDE]
@@ -336,7 +339,7 @@ def seconds(made: Mapping[str, Any]) -> float:
 
 def made_by(contest: Contest) -> str:
     """What was run, and what is not there."""
-    track = protocol.get_track(contest.experiment)
+    track = tracks.get_track(contest.experiment)
     exam = contest.exam
     here = {entry.agent: len(entry.seeds) for entry in contest.entries}
     seeds = sorted(set(here.values()))

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import score, shipped, training
 from tapebench.base import files
-from tapebench.exam import from_identity
-from tapebench.rollout import prepare
-from tapebench.runs import store
+from tapebench.exam import metrics
+from tapebench.exam.exam import from_identity
+from tapebench.exam.rollout import prepare
+from tapebench.exam.seating import OWN
+from tapebench.runs import published, store, training
 from tapebench.runs.results import load_results
-from tapebench.seating import OWN
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args()
     groups: dict[str, list[dict[str, Any]]] = {}
-    for run in replayed(shipped.directory()):
+    for run in replayed(published.directory()):
         groups.setdefault(run["run"].rsplit("/", 1)[0], []).append(run)
     if options.json:
         print(json.dumps(groups))
@@ -66,13 +66,13 @@ def replayed(root: Path) -> Iterator[dict[str, Any]]:
             sitting.episodes([(rows, sitting.play(rows))])
             for rows in (np.arange(sitting.num), OWN.order(sitting.num))
         )
-        now = score.rule_means(seated, exam, step=learned.step)
+        now = metrics.rule_means(seated, exam, step=learned.step)
         curve = files.read_table(path / "curve.parquet")
-        then = {name: curve[name][curve["step"] == learned.step] for name in score.METRICS}
+        then = {name: curve[name][curve["step"] == learned.step] for name in metrics.METRICS}
         yield {
             "run": spec["id"],
             "alike": bool(np.array_equal(in_order.cells, seated.cells)),
-            "as_published": all(np.array_equal(then[name], now[name]) for name in score.METRICS),
+            "as_published": all(np.array_equal(then[name], now[name]) for name in metrics.METRICS),
             "then": float(then["success"].mean(dtype=float)),
             "now": float(now["success"].mean(dtype=float)),
         }

@@ -21,9 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import agents, sweep
+from tapebench import agents
 from tapebench.base import files, seeding
-from tapebench.training import RunSpec
+from tapebench.runs import sweep
+from tapebench.runs.training import RunSpec
 
 PLACE = Path(__file__).parents[1] / "docs" / "tuning"
 

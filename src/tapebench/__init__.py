@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gymnasium.envs.registration import register
 
 if TYPE_CHECKING:
-    from tapebench.protocol import Outcome
+    from tapebench.exam.evaluate import Outcome
     from tapebench.runs.results import Results
 
 __version__ = "0.1.0"
@@ -25,10 +25,10 @@ register(
 
 
 def evaluate(who: Any, **options: Any) -> Outcome:
-    """Have a policy, an agent object or a named one sit an exam: see `protocol.evaluate`."""
-    from tapebench import protocol
+    """Have a policy, an agent object or a named one sit an exam: see `runs.evaluation.evaluate`."""
+    from tapebench.runs import evaluation
 
-    return protocol.evaluate(who, **options)
+    return evaluation.evaluate(who, **options)
 
 
 def load(root: str | Path) -> Results:

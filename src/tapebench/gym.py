@@ -40,7 +40,7 @@ _BYTE_CELLS = np.unpackbits(
 _BYTE_BUFFERS = [row.astype("<f4").tobytes() for row in _BYTE_CELLS]
 
 _LAWS = np.stack(elementary.law(np.arange(elementary.NUM_RULES)))
-"""Every rule's `dynamics.law`, uint32 `[8, 256, 1]`."""
+"""Every rule's `elementary.law`, uint32 `[8, 256, 1]`."""
 
 
 class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):

@@ -15,7 +15,7 @@ import numpy as np
 import optax
 from jax import Array
 
-from tapebench.policy import Policy, blind
+from tapebench.exam.policy import Policy, blind
 
 if TYPE_CHECKING:
     from tapebench import env as envs

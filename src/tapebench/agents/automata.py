@@ -17,7 +17,7 @@ this episode. Elementary laws look at three cells: that the outer two do not mat
 single transition tells nearly everything, is what training has to find out.
 
 The policy takes what is likelier for each neighbourhood as the law and searches with it from both
-ends (`tapebench.references.search`). A plan is kept while the tape does what it foresaw. When the
+ends (`tapebench.planning.beam`). A plan is kept while the tape does what it foresaw. When the
 model is to be used, the model says itself:
 
 - the probability that a step goes as foreseen is the product, over the different neighbourhoods
@@ -79,10 +79,10 @@ from tapebench.agents.api import (
 from tapebench.agents.replay import Replay
 from tapebench.base import seeding
 from tapebench.base.names import one_of
+from tapebench.exam.policy import Policy, blind, flip_a_one
 from tapebench.physics import space
-from tapebench.policy import Policy, blind, flip_a_one
-from tapebench.references import search
-from tapebench.references.ball import MAX_LENGTH
+from tapebench.planning import beam as search
+from tapebench.planning.ball import MAX_LENGTH
 
 if TYPE_CHECKING:
     from tapebench import env as envs

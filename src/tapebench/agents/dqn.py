@@ -49,7 +49,7 @@ from tapebench.agents.api import (
 )
 from tapebench.agents.replay import Batch, Replay
 from tapebench.base.names import one_of
-from tapebench.policy import Policy
+from tapebench.exam.policy import Policy
 
 if TYPE_CHECKING:
     from tapebench import env as envs

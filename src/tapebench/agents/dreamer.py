@@ -93,7 +93,7 @@ from tapebench.agents.rssm import (
 )
 from tapebench.base import seeding
 from tapebench.base.names import one_of
-from tapebench.policy import Policy
+from tapebench.exam.policy import Policy
 
 if TYPE_CHECKING:
     from tapebench import env as envs

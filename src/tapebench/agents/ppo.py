@@ -45,7 +45,7 @@ from tapebench.agents.api import (
     snapshot,
 )
 from tapebench.base.names import one_of
-from tapebench.policy import Policy
+from tapebench.exam.policy import Policy
 
 if TYPE_CHECKING:
     from tapebench import env as envs

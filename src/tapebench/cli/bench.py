@@ -17,9 +17,10 @@ from tapebench.cli.console import in_a_line, name_damage, progress, screen
 from tapebench.cli.train import name_remade, parse_seeds
 
 if TYPE_CHECKING:
-    from tapebench.bench import Plan, Summary
-    from tapebench.executors import Executor
-    from tapebench.score import Line
+    from tapebench.exam.baselines import Baseline
+    from tapebench.report.summary import Summary
+    from tapebench.runs.executors import Executor
+    from tapebench.runs.plan import Plan
 
 SHOWN = 24
 """Runs that the live table lists one by one; of more it shows sums."""
@@ -84,7 +85,8 @@ class Bench:
     """Print one JSON document."""
 
     def run(self) -> None:
-        from tapebench import bench
+        from tapebench.report.summary import summarise
+        from tapebench.runs import plan
 
         executor = self.make_executor()
         planned = self.make_plan()
@@ -97,7 +99,7 @@ class Bench:
         name_remade(planned.damaged, self.results)
         try:
             with shown(planned, executor.slots) as board:
-                failures = bench.run(
+                failures = plan.run(
                     planned, self.results, executor, report=board.report, change=board.change
                 )
         except KeyboardInterrupt:
@@ -108,7 +110,7 @@ class Bench:
             )
             raise SystemExit(130) from None
         baselines, unkept = self.measure_baselines(planned)
-        summary = bench.summarise(planned, self.results, baselines, failures)
+        summary = summarise(planned, self.results, baselines, failures)
         # Printed before it is written: a full disk takes no result with it.
         place = self.results / "report" / "index.html"
         if self.json:
@@ -125,12 +127,13 @@ class Bench:
         if summary.failures or unkept:
             raise SystemExit(1)
 
-    def write_report(self, planned: Plan, summary: Summary, baselines: dict[str, Line]) -> Path:
+    def write_report(self, planned: Plan, summary: Summary, baselines: dict[str, Baseline]) -> Path:
         """The page of all that is in the results directory, with episodes to watch."""
-        from tapebench import bench, report
+        from tapebench import report
+        from tapebench.runs import evaluation
 
         with progress() as show:
-            notes = bench.replay(self.results, progress=show)
+            notes = evaluation.replay(self.results, progress=show)
         for note in notes:
             print(f"tape: {note}", file=sys.stderr)
         page = report.make(
@@ -145,24 +148,24 @@ class Bench:
 
     def make_executor(self) -> Executor:
         """Where the runs are made."""
-        from tapebench import executors
+        from tapebench.runs import executors
 
         for name, value in (("workers", self.workers), ("jobs", self.slurm.jobs)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
         one_of("executor", self.executor, executors.NAMES)
         if self.executor == "ray":
-            from tapebench.executors.ray import Ray
+            from tapebench.runs.executors.ray import Ray
 
             executors.require("ray", "ray")
             given = self.ray
             return Ray(given.address, self.workers, given.bring_back, given.insecure)
         if self.executor == "vmap":
-            from tapebench.executors.vmap import TOGETHER, Vmap
+            from tapebench.runs.executors.vmap import TOGETHER, Vmap
 
             return Vmap(self.workers or TOGETHER)
         if self.executor == "slurm":
-            from tapebench.executors.slurm import Slurm
+            from tapebench.runs.executors.slurm import Slurm
 
             executors.require("submitit", "slurm")
             pairs = [text.partition("=") for text in self.slurm.sbatch]
@@ -180,26 +183,26 @@ class Bench:
 
     def make_plan(self) -> Plan:
         """The runs that are asked for."""
-        from tapebench import bench, protocol
         from tapebench.agents import NAMES
+        from tapebench.runs import plan, tracks
 
-        track = protocol.get_track(self.track)
+        track = tracks.get_track(self.track)
         names = [name for text in self.agents for name in text.split(",") if name]
         for name in names:
             one_of("agent", name, NAMES)
         seeds = None if self.seeds is None else parse_seeds(self.seeds, track.seeds)
-        return bench.make_plan(
+        return plan.make_plan(
             track, self.results, names=names or None, split=self.split, seeds=seeds
         )
 
-    def measure_baselines(self, planned: Plan) -> tuple[dict[str, Line], list[str]]:
+    def measure_baselines(self, planned: Plan) -> tuple[dict[str, Baseline], list[str]]:
         """What needs no training on this exam; and why it could not be kept, if it was not."""
-        from tapebench import score, training
         from tapebench.base import files
-        from tapebench.report import results
+        from tapebench.exam import baselines
+        from tapebench.runs import training
 
         try:
-            known = results.known_lines(planned.exam, self.results)
+            known = baselines.load_kept(planned.exam, self.results)
         except files.DamageError as error:
             print(f"tape: {error}: measuring it again", file=sys.stderr)
             known = None
@@ -207,12 +210,12 @@ class Bench:
             return known, []
         training.use_compilation_cache()
         with progress() as show:
-            count = iter(range(1, len(score.LINES) + 1))
-            found = score.run_lines(
-                planned.exam, lambda _: show("references", next(count), len(score.LINES))
+            count = iter(range(1, len(baselines.NAMES) + 1))
+            found = baselines.run_all(
+                planned.exam, lambda _: show("references", next(count), len(baselines.NAMES))
             )
         try:
-            results.keep_lines(planned.exam, found, self.results)
+            baselines.keep(planned.exam, found, self.results)
         except (ValueError, OSError) as error:
             return found, [in_a_line(error)]
         return found, []
@@ -220,7 +223,7 @@ class Bench:
 
 def print_plan(planned: Plan, slots: int, as_json: bool) -> None:
     """Every run with its state and estimated time; plain text, as there may be very many."""
-    from tapebench.bench import duration
+    from tapebench.runs.plan import duration
 
     todo = {spec.id for spec in planned.todo}
     total = planned.duration(slots)
@@ -354,7 +357,7 @@ class Board:
         from rich.console import Group
         from rich.text import Text
 
-        from tapebench.bench import duration
+        from tapebench.runs.plan import duration
 
         done = sum(group.done for group in self.groups.values())
         total = sum(group.total for group in self.groups.values())
@@ -433,7 +436,7 @@ def print_summary(summary: Summary, out: Path) -> None:
     """The report's main table, what it lacks, and in red what failed."""
     from rich.table import Column, Table
 
-    from tapebench.sweep import LOG
+    from tapebench.runs.sweep import LOG
 
     console = screen()
     if not console.is_terminal:

@@ -20,7 +20,8 @@ from tapebench.cli.console import (
     progress,
     screen,
 )
-from tapebench.seating import Conditions
+from tapebench.exam.seating import Conditions
+from tapebench.runs import evaluation
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class ExamOptions:
     """Cells hidden from the observation, like 0,4."""
 
     def make(self) -> Any:
-        from tapebench.exam import make_exam
+        from tapebench.exam.exam import make_exam
 
         try:
             mask = [int(cell) for cell in self.mask.split(",")] if self.mask else None
@@ -96,9 +97,9 @@ class Evaluate:
     """Print one JSON document."""
 
     def run(self) -> None:
-        from tapebench import bundle, protocol
         from tapebench.base import files
-        from tapebench.guest import AgentError
+        from tapebench.exam.bundle import check_size
+        from tapebench.exam.external import AgentError
 
         for target in (self.bundle, self.out):
             if target is not None:
@@ -107,11 +108,11 @@ class Evaluate:
             raise ValueError("a bundle holds one run: leave out --seeds or --bundle")
         exam = self.asked.make()
         if self.bundle is not None:
-            bundle.check_size(exam)
+            check_size(exam)
         name_damage_in(self.policy)
         try:
             with progress() as show:
-                outcome = protocol.evaluate(
+                outcome = evaluation.evaluate(
                     self.policy,
                     exam,
                     seeds=self.seeds,
@@ -168,16 +169,16 @@ class Compare:
     """Print one JSON document."""
 
     def run(self) -> None:
-        from tapebench import contrasts
+        from tapebench.runs import compare
 
         exam = self.asked.make()
         name_damage_in(self.a, self.b)
         with progress() as show:
             sides = [
-                contrasts.evaluate_or_load(who, exam, seeds=self.seeds, progress=show)
+                compare.evaluate_or_load(who, exam, seeds=self.seeds, progress=show)
                 for who in (self.a, self.b)
             ]
-        document = contrasts.compare(*sides)
+        document = compare.compare(*sides)
         if self.json:
             print(json.dumps(document))
         else:
@@ -201,7 +202,7 @@ class Unseen:
     """Print one JSON document."""
 
     def run(self) -> None:
-        from tapebench import contrasts
+        from tapebench.runs import compare
 
         if not self.results:
             raise ValueError(
@@ -214,8 +215,8 @@ class Unseen:
         for path in self.results:
             if not Path(path).exists():
                 raise ValueError(f"there is no {path}: name bundles or directories of runs")
-            found.append(contrasts.load_result(Path(path)))
-        document = contrasts.unseen(found, self.as_)
+            found.append(compare.load_result(Path(path)))
+        document = compare.unseen(found, self.as_)
         if self.json:
             print(json.dumps(document))
         else:
@@ -236,9 +237,9 @@ class Verify:
     """Print one JSON document."""
 
     def run(self) -> None:
-        from tapebench import bundle
+        from tapebench.exam.bundle import verify
 
-        found = bundle.verify(self.bundle)
+        found = verify(self.bundle)
         success, exam = found.episodes.success, found.exam
         document = {
             "verified": True,

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import tyro
 
 from tapebench.cli.console import check_target, ends, parse_rules, progress_bar, report, screen
+from tapebench.exam import score
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,10 @@ class Show:
                 tapes.append(elementary.evolve(tapes[-1], rule, self.length))
             cells = [[(tape >> cell) & 1 for cell in range(self.length)] for tape in tapes]
             return render.Panel(f"rule {rule}", f"{about}; no flips", cells, [])
-        from tapebench import references, rollout
+        from tapebench.exam import policy as policies
+        from tapebench.exam import rollout
 
-        chosen = references.make(self.policy, task, self.split)
+        chosen = policies.make(self.policy, task, self.split)
         episodes = rollout.rollout(chosen, task, episodes=self.episode + 1, seed=self.seed)
         traced, flips = episodes.trace(0, self.episode)
         if episodes.success[0, self.episode]:
@@ -184,8 +186,7 @@ class Oracle:
 
     def run(self) -> None:
         from tapebench.base import files
-        from tapebench.references import oracle
-        from tapebench.references.mpc import mpc
+        from tapebench.planning.mpc import mpc
         from tapebench.tasks import splits
         from tapebench.tasks.task import make_task
 
@@ -195,7 +196,7 @@ class Oracle:
         if self.by_type:
             check_target(self.export)
         split = splits.load(self.split)
-        sides = oracle.sides(split, self.side)
+        sides = splits.sides(split, self.side)
         horizon = self.length if self.horizon is None else self.horizon
         task = make_task(
             length=self.length, horizon=horizon, rules=sides.get("all") or sides[self.side]
@@ -219,9 +220,9 @@ class Oracle:
             "seeds": self.seeds,
         }
         with progress_bar("planning, by seed", self.seeds) as advance:
-            runs = oracle.run_seeds(policy, task, self.episodes_per_rule, self.seeds, advance)
+            runs = score.run_seeds(policy, task, self.episodes_per_rule, self.seeds, advance)
         if self.by_type:
-            document = head | {"by_type": oracle.by_type(runs)}
+            document = head | {"by_type": score.by_type(runs)}
             files.write_text(self.export, json.dumps(document, indent=2) + "\n")
             print(f"wrote {self.export}", file=sys.stderr)
             rows: list[tuple[str, ...]] = [
@@ -230,7 +231,7 @@ class Oracle:
             ]
             columns: tuple[str, ...] = ("type", "strict success", "mean return", "episodes")
         else:
-            summaries = {side: oracle.summarise(runs, members) for side, members in sides.items()}
+            summaries = {side: score.summarise(runs, members) for side, members in sides.items()}
             document = head | summaries
             rows = [
                 (
@@ -255,13 +256,13 @@ class Oracle:
         )
 
     def _report_sweep(self, head: dict[str, Any], task: Any) -> None:
-        from tapebench.references import oracle
-        from tapebench.references.mpc import OBJECTIVES
+        from tapebench.planning import mpc as mpcs
+        from tapebench.planning.mpc import OBJECTIVES
 
-        combinations = len(OBJECTIVES) * len(oracle.SWEEP_PLANS) * len(oracle.SWEEP_CANDIDATES)
+        combinations = len(OBJECTIVES) * len(mpcs.SWEEP_PLANS) * len(mpcs.SWEEP_CANDIDATES)
         found = []
         with progress_bar("sweep", combinations) as advance:
-            for point in oracle.sweep(task, self.episodes_per_rule):
+            for point in mpcs.sweep(task, self.episodes_per_rule):
                 found.append(point)
                 advance(point)
         rows = [

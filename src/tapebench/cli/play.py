@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tapebench.bundle import Bundle
+    from tapebench.exam.bundle import Bundle
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
 
@@ -40,7 +40,7 @@ class Play:
 
     def run(self) -> None:
         from tapebench import play
-        from tapebench.report import results
+        from tapebench.report import contests
         from tapebench.tasks import splits
 
         splits.load(self.split)
@@ -51,7 +51,7 @@ class Play:
         if self.results is not None:
             if not self.results.is_dir():
                 raise ValueError(f"there is no results directory {self.results}")
-            known, refused = results.read_bundles(self.results)
+            known, refused = contests.read_bundles(self.results)
             for sentence in refused:
                 print(f"tape: {sentence}", file=sys.stderr)
         table = play.Table(self.split, self.length, self.horizon, self.rule, self.out, tuple(known))

@@ -42,13 +42,14 @@ class Report:
     """Print one JSON document."""
 
     def run(self) -> None:
-        from tapebench import report, shipped
+        from tapebench import report
+        from tapebench.runs import published as shipped
 
         if self.tracks:
-            from tapebench import protocol
+            from tapebench.runs.tracks import get_track
 
             for track in self.tracks:
-                protocol.get_track(track)
+                get_track(track)
         here = self.directory or self.results
         root = shipped.directory() if self.published else here
         out = self.out or here / ("published" if self.published else "report")
@@ -59,10 +60,10 @@ class Report:
             return
         tracks = self.tracks or (shipped.CONTESTS if self.published else ())
         if self.replay:
-            from tapebench import bench
+            from tapebench.runs import evaluation
 
             with progress() as show:
-                notes = bench.replay(root, tracks=tracks, progress=show)
+                notes = evaluation.replay(root, tracks=tracks, progress=show)
             for note in notes:
                 print(f"tape: {note}", file=sys.stderr)
         page = report.make(root, tracks=tracks, published=self.published)

@@ -95,9 +95,9 @@ class Reproduce:
     @property
     def root(self) -> Path:
         """Where runs are read from."""
-        from tapebench import shipped
+        from tapebench.runs.published import directory
 
-        return shipped.directory() if self.published or self.verify else self.results
+        return directory() if self.published or self.verify else self.results
 
     def best(self, experiment: Experiment) -> Results:
         """The published runs of the track asked for, or of the first that has any."""
@@ -112,8 +112,8 @@ class Reproduce:
 
     def check(self, published: Results) -> None:
         """Make some of the published runs again, and say whether they are the same to the bit."""
-        from tapebench import shipped
         from tapebench.base import files
+        from tapebench.runs.published import circumstances, difference
 
         def seconds(spec: Any) -> float:
             about = files.read_json(published.path(spec) / "provenance.json")
@@ -127,8 +127,8 @@ class Reproduce:
         is_bad = False
         for spec in chosen:
             was, made = published.path(spec), place / str(spec.id)
-            apart = shipped.difference(was, made)
-            changed = shipped.circumstances(was, made) if apart else []
+            apart = difference(was, made)
+            changed = circumstances(was, made) if apart else []
             is_bad |= bool(apart) and not changed
             rows.append({"run": str(spec.id), "difference": apart, "changed": changed})
         if self.json:
@@ -144,7 +144,7 @@ class Reproduce:
     def scale(self, track: str) -> Scale:
         """How much is asked for."""
         from tapebench.experiments import Scale
-        from tapebench.protocol import get_track
+        from tapebench.runs.tracks import get_track
 
         rules = None if self.rules is None else parse_rules(self.rules)
         if isinstance(rules, str):
@@ -160,7 +160,7 @@ class Reproduce:
         """Every experiment: what it is for, what is there, and how long the rest takes."""
         from rich.table import Column, Table
 
-        from tapebench.bench import duration, estimate
+        from tapebench.runs.plan import duration, estimate
 
         track = self.track or LITE
         rows: list[dict[str, Any]] = []
@@ -208,10 +208,9 @@ class Reproduce:
 
     def exhibit(self, experiment: Experiment, results: Results) -> None:
         """Print the tables, and write all there is to see."""
-        from tapebench import sweep, training
         from tapebench.base import files
         from tapebench.report.page import render_exhibit
-        from tapebench.runs import store
+        from tapebench.runs import store, sweep, training
         from tapebench.runs.results import Damage
 
         damaged = sweep.damaged(results.specs, results.root)

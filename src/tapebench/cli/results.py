@@ -53,9 +53,9 @@ class Power:
     """Print one JSON document."""
 
     def run(self) -> None:
-        from tapebench import contrasts
+        from tapebench.runs import compare
 
-        rows = contrasts.power(load_results(self.results), self.metric, self.difference, self.power)
+        rows = compare.power(load_results(self.results), self.metric, self.difference, self.power)
         document = {"difference": self.difference, "metric": self.metric, "power": self.power}
         columns = ("experiment", "agent", "split", "seeds", "sd", "seeds needed", "power now")
         report(

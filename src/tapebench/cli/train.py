@@ -22,8 +22,8 @@ from tapebench.base.names import one_of
 from tapebench.cli.console import parse_rules, screen
 
 if TYPE_CHECKING:
-    from tapebench.protocol import Track
-    from tapebench.training import RunSpec
+    from tapebench.runs.tracks import Track
+    from tapebench.runs.training import RunSpec
 
 
 EVALUATIONS = 5
@@ -116,8 +116,7 @@ class Train:
 
     def _recorded(self, place: Path) -> tuple[Path, list[RunSpec]]:
         """The results directory and the spec of a run that is there."""
-        from tapebench import training
-        from tapebench.runs import store
+        from tapebench.runs import store, training
 
         own = ("agent", "workers", "together", "log", "anew", "json")
         others = [
@@ -137,7 +136,7 @@ class Train:
 
     def specs(self) -> list[RunSpec]:
         """The runs that are asked for."""
-        from tapebench.protocol import get_track
+        from tapebench.runs.tracks import get_track
 
         track = get_track(self.track)
         which = parse_rules(self.rules)
@@ -326,9 +325,8 @@ def make_runs(
     With `together`, so many at a time in this process, else in processes of their own. Ends the
     program if it is interrupted or if runs fail.
     """
-    from tapebench import sweep
-    from tapebench.executors.vmap import Vmap
-    from tapebench.runs import store
+    from tapebench.runs import store, sweep
+    from tapebench.runs.executors.vmap import Vmap
 
     todo = list(specs) if anew else sweep.missing(specs, results)
     name_remade({} if anew else sweep.damaged(todo, results), results)

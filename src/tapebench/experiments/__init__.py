@@ -14,20 +14,19 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tapebench import protocol
 from tapebench.base import files
-from tapebench.exam import Exam
+from tapebench.exam.exam import Exam
 from tapebench.report.figures import Picture
 from tapebench.report.tables import Table
-from tapebench.runs import store
-from tapebench.training import RunSpec
+from tapebench.runs import store, tracks
+from tapebench.runs.training import RunSpec
 
 
 @dataclass(frozen=True)
 class Scale:
     """How much of an experiment is done."""
 
-    track: protocol.Track
+    track: tracks.Track
     seeds: int | None = None
     """Seeds of every setting; by default as many as the experiment asks for."""
     split: str | None = None

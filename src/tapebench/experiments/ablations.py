@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import policy, score
 from tapebench.base import files, seeding
-from tapebench.exam import SUBSETS
+from tapebench.exam import metrics, policy
+from tapebench.exam.exam import SUBSETS
+from tapebench.exam.policy import Policy
 from tapebench.experiments import Exhibit, Experiment, Results, Scale
 from tapebench.experiments.paper import examined
 from tapebench.experiments.variants import (
@@ -27,13 +28,12 @@ from tapebench.experiments.variants import (
     share,
     success_table,
 )
-from tapebench.policy import Policy
-from tapebench.references.belief import bayes_filter
+from tapebench.planning.belief import bayes_filter
 from tapebench.report.figures import SIDE_NAMES, Panel, Picture, Series, lines
 from tapebench.report.tables import CEILING, REFERENCE, Cell, Column, Row, Table
+from tapebench.runs.training import RunSpec
 from tapebench.tasks import splits
 from tapebench.tasks.task import Task
-from tapebench.training import RunSpec
 
 TRIALS = 4
 """Episodes in a row under the same rule."""
@@ -157,7 +157,7 @@ def trained_on(results: Results, setting: str) -> list[float]:
     found = []
     for spec in results.finished[setting]:
         curve = files.read_table(results.path(spec) / "curve.parquet")
-        ours = score.counted(curve["step"], spec.last) & np.isin(curve["rule"], spec.task.rules)
+        ours = metrics.counted(curve["step"], spec.last) & np.isin(curve["rule"], spec.task.rules)
         found.append(float(curve["success"][ours].mean(dtype=float)) if ours.any() else np.nan)
     return found
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import protocol, score, stats
+from tapebench import stats
 from tapebench.base import seeding
 from tapebench.base.files import read_json
-from tapebench.exam import SUBSETS
+from tapebench.exam import baselines, metrics
+from tapebench.exam.exam import SUBSETS
 from tapebench.experiments import Exhibit, Experiment, Results, untrained
 from tapebench.experiments.checks import check_table
 from tapebench.experiments.paper import RULES, SEEDS, examined_file, longer_exam, only_side
@@ -31,9 +32,10 @@ from tapebench.experiments.references import (
 from tapebench.experiments.worlds import foreseen, imagined, usual_imagination
 from tapebench.physics import exact, features
 from tapebench.physics.families import elementary
-from tapebench.references.belief import BETA
-from tapebench.references.mpc import CANDIDATES, PLAN
+from tapebench.planning.belief import BETA
+from tapebench.planning.mpc import CANDIDATES, PLAN
 from tapebench.report.tables import Cell, Column, Row, Table
+from tapebench.runs import tracks
 from tapebench.stats import Interval
 from tapebench.tasks import splits
 
@@ -65,7 +67,7 @@ def measured_main(results: Results, keys: Sequence[str]) -> Measured:
     main = results.of("main")
     return {
         agent: {OURS: {key: _of_runs(runs, key) for key in keys}}
-        for agent in protocol.AGENTS
+        for agent in tracks.AGENTS
         if (runs := main.summaries(agent))
     }
 
@@ -74,7 +76,7 @@ def measured_horizons(results: Results, keys: Sequence[str]) -> Measured:
     """The same at the track's two horizons, the longer as far as `holdout-length` has measured."""
     main = results.of("main")
     found: dict[str, Any] = {}
-    for agent in protocol.AGENTS:
+    for agent in tracks.AGENTS:
         specs = main.finished.get(agent, [])
         if not specs:
             continue
@@ -151,7 +153,7 @@ def measured_types(results: Results, keys: Sequence[str]) -> Measured:
             found.setdefault(kind, {})[f"{OURS}, {name}"] = {
                 "success": one.reached(at),
                 "return": one.mean("return", at),
-                "episodes": len(at) * exam.episodes * score.LINE_SEEDS,
+                "episodes": len(at) * exam.episodes * baselines.SEEDS,
             }
     return found
 
@@ -186,7 +188,7 @@ def measured_small(results: Results, keys: Sequence[str]) -> Measured:
     for which, (exam, at) in asked.items():
         row = found.setdefault(f"oracle, {which}", {})
         for name, one in planners(results, exam).items():
-            episodes = len(at) * exam.episodes * score.LINE_SEEDS
+            episodes = len(at) * exam.episodes * baselines.SEEDS
             row[f"{OURS}, {name}"] = {"success": one.reached(at), "episodes": episodes}
         ceilings = exam.ceilings(exam.optimal_steps())[at]
         row[f"{OURS}, exact ceiling"] = {"success": float(ceilings.mean())}
@@ -251,8 +253,8 @@ def measured_split(results: Results, keys: Sequence[str]) -> Measured:
 
 def measured_protocol(results: Results, keys: Sequence[str]) -> Measured:
     """The settings of the track `full` and of the references."""
-    full = protocol.get_track("full")
-    first, second, third = score.TOLERANCES
+    full = tracks.get_track("full")
+    first, second, third = metrics.TOLERANCES
     values: dict[str, float] = {
         "elementary rules": elementary.NUM_RULES,
         "cells": full.length,

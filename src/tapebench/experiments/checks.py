@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest
 
-from tapebench import score, stats
-from tapebench.exam import SUBSETS, Exam
+from tapebench import stats
+from tapebench.exam import baselines, metrics
+from tapebench.exam.exam import SUBSETS, Exam
 from tapebench.experiments import Results
 from tapebench.experiments.paper import RULES
 from tapebench.experiments.published import published, span, statements
 from tapebench.experiments.references import CANDIDATE_SETS, SMALL, drop, planners, watch
 from tapebench.physics import exact, features
-from tapebench.references.belief import BETA
-from tapebench.references.mpc import CANDIDATES, PLAN
-from tapebench.report.results import lines
+from tapebench.planning.belief import BETA
+from tapebench.planning.mpc import CANDIDATES, PLAN
 from tapebench.report.tables import Column, Row, Table
 from tapebench.tasks import splits
 
@@ -78,7 +78,7 @@ def entries() -> list[dict[str, Any]]:
 
 
 def greatest_distance(
-    success: float, soft: float, tolerance: float = score.TOLERANCES[-1]
+    success: float, soft: float, tolerance: float = metrics.TOLERANCES[-1]
 ) -> float:
     """The greatest mean final distance that success and soft success leave room for."""
     return tolerance * (soft - success) + (1 - soft)
@@ -278,7 +278,7 @@ def measured_checks(results: Results) -> list[Check]:
     near = {name: one is not None and one.low <= told <= one.high for name, one in reached.items()}
     mix = {kind: int(published()["split"].mean("held-out rules", kind)) for kind in features.TYPES}
     ours = features.count_types(splits.load("fps30").test)
-    known = lines(exam, results.root)
+    known = baselines.load_or_run(exam, results.root)
     sides = [side for side in SUBSETS if len(exam.rows(side))]
     trivial = "; ".join(
         f"{name} "

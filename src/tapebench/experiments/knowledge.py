@@ -16,19 +16,19 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from tapebench import policy as policies
-from tapebench import training
 from tapebench.base import seeding
-from tapebench.exam import SUBSETS, Exam
+from tapebench.exam import policy as policies
+from tapebench.exam.exam import SUBSETS, Exam
+from tapebench.exam.policy import Policy
+from tapebench.exam.rollout import watch
 from tapebench.experiments import Exhibit, Experiment, Results, Scale
 from tapebench.experiments.ablations import of_networks
 from tapebench.experiments.variants import share
-from tapebench.policy import Policy
-from tapebench.references.belief import bayes_filter
+from tapebench.planning.belief import bayes_filter
 from tapebench.report.figures import SIDE_NAMES, Panel, Picture, Series, lines
 from tapebench.report.tables import REFERENCE, Column, Row, Table
-from tapebench.rollout import watch
-from tapebench.training import RunSpec
+from tapebench.runs import training
+from tapebench.runs.training import RunSpec
 
 FLIPS = (1, 2, 4, 8, 16)
 """After how many flips the probe is asked."""

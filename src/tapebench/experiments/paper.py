@@ -10,17 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import score, training
 from tapebench.base import files
-from tapebench.exam import SUBSETS, Exam, make_exam
+from tapebench.exam import baselines
+from tapebench.exam.exam import SUBSETS, Exam, make_exam
+from tapebench.exam.policy import Policy
+from tapebench.exam.rollout import rollout
 from tapebench.experiments import Exhibit, Experiment, Results, Scale, untrained
 from tapebench.experiments.variants import Variant, compare, over_seeds, share, slug
-from tapebench.policy import Policy
 from tapebench.report import findings, illustrations
-from tapebench.report.results import lines, read
+from tapebench.report.contests import read
 from tapebench.report.tables import Column, Row, Table
-from tapebench.rollout import rollout
-from tapebench.training import RunSpec
+from tapebench.runs import training
+from tapebench.runs.training import RunSpec
 
 RULES = (0, 4, 108, 204, 30, 110)
 """Those that it trains on one at a time."""
@@ -79,7 +80,8 @@ def show_horizons(results: Results) -> Exhibit:
     sides = [side for side in SUBSETS if len(short.rows(side))]
     exams = {f"H = {exam.task.horizon}": exam for exam in (short, long)}
     planned = {
-        name: lines(exam, results.root)[score.PLANNER]["success"] for name, exam in exams.items()
+        name: baselines.load_or_run(exam, results.root)[baselines.PLANNER]["success"]
+        for name, exam in exams.items()
     }
     rows = []
     for agent, specs in results.finished.items():
@@ -107,7 +109,7 @@ def show_horizons(results: Results) -> Exhibit:
                 name="holdout-length",
                 title=f"Episodes of {track.horizon} and of {track.holdout_horizon} steps",
                 caption=f"Strict success of policies trained with {track.horizon} steps; ON is "
-                f"100 times success over that of {score.PLANNER} with the same horizon. 95% "
+                f"100 times success over that of {baselines.PLANNER} with the same horizon. 95% "
                 "t-intervals over seeds. At the longer horizon the last state of a run counts, at "
                 "the shorter its last evaluations.",
                 columns=(Column("agent"), *columns, Column("seeds")),
@@ -248,7 +250,7 @@ def show_fixed(results: Results) -> Exhibit:
                     Column(""),
                     Column("type"),
                     *(Column(agent) for agent in agents),
-                    *(Column(name) for name in (*score.LINES, "exact ceiling")),
+                    *(Column(name) for name in (*baselines.NAMES, "exact ceiling")),
                 ),
                 rows=tuple(rows),
             ),
@@ -263,9 +265,12 @@ def only_side(run: Mapping[str, Any]) -> Any:
 
 def _beside(results: Results, exam: Exam) -> list[float]:
     """Success of the references on an exam, and the ceiling."""
-    found = lines(exam, results.root)
+    found = baselines.load_or_run(exam, results.root)
     possible = exam.ceilings(exam.optimal_steps())
-    return [*(float(found[n]["success"].mean()) for n in score.LINES), float(possible.mean())]
+    return [
+        *(float(found[n]["success"].mean()) for n in baselines.NAMES),
+        float(possible.mean()),
+    ]
 
 
 # Smaller tapes
@@ -294,7 +299,7 @@ def show_small(results: Results) -> Exhibit:
         exam = results.finished[name][0].exam
         length = exam.task.length
         runs = results.summaries(name)
-        planned = lines(exam, results.root)[score.PLANNER]["success"]
+        planned = baselines.load_or_run(exam, results.root)[baselines.PLANNER]["success"]
         possible = exam.ceilings(exam.optimal_steps())
         for side in SUBSETS:
             at = exam.rows(side)
@@ -310,7 +315,9 @@ def show_small(results: Results) -> Exhibit:
                 caption="Strict success, mean over rules; 95% t-intervals over seeds. mpc knows "
                 "the rule; the ceiling is exact.",
                 columns=tuple(
-                    map(Column, ("", "side", "success", score.PLANNER, "exact ceiling", "seeds"))
+                    map(
+                        Column, ("", "side", "success", baselines.PLANNER, "exact ceiling", "seeds")
+                    )
                 ),
                 rows=tuple(rows),
             ),

@@ -12,20 +12,20 @@ from pathlib import Path
 
 import numpy as np
 
-from tapebench import protocol, score, stats, training
+from tapebench import stats
 from tapebench.base import files
-from tapebench.exam import SUBSETS, Exam
+from tapebench.exam import baselines, metrics
+from tapebench.exam.exam import SUBSETS, Exam
+from tapebench.exam.rollout import rollout
 from tapebench.experiments import Exhibit, Experiment, Results, Scale
 from tapebench.experiments.ablations import of_networks
 from tapebench.experiments.paper import FRESH, SEEDS
 from tapebench.experiments.variants import over_seeds, share
 from tapebench.report.figures import Picture, boxes, dots
-from tapebench.report.results import lines
 from tapebench.report.tables import CEILING, REFERENCE, Cell, Column, Row, Table
-from tapebench.rollout import rollout
-from tapebench.runs import store
+from tapebench.runs import store, tracks, training
+from tapebench.runs.training import RunSpec
 from tapebench.stats import Interval, Training
-from tapebench.training import RunSpec
 
 PARTITIONS = ("random-0", "random-1", "random-2", "fps-0", "fps-1")
 """Three at random, two by farthest points, like the paper's."""
@@ -55,7 +55,7 @@ COST = (
 
 def partition_settings(scale: Scale) -> dict[str, list[RunSpec]]:
     """The paper's agents but `dreamer` on each of five partitions."""
-    agents = [name for name in protocol.AGENTS if name != "dreamer"]
+    agents = [name for name in tracks.AGENTS if name != "dreamer"]
     chosen = (scale.split,) if scale.split else PARTITIONS
     return {
         f"{agent} on {split}": replace(scale, split=split).runs(agent, SEEDS)
@@ -85,7 +85,7 @@ def show_partitions(results: Results) -> Exhibit:
         )
         for agent, by_split in found.items()
     ]
-    for place, line in enumerate((*score.LINES, "exact ceiling")):
+    for place, line in enumerate((*baselines.NAMES, "exact ceiling")):
         values = [known[place] for known in beside.values()]
         kind = CEILING if line == "exact ceiling" else REFERENCE
         rows.append(Row((line, *values, over_seeds(values)), kind))
@@ -132,8 +132,8 @@ def show_partitions(results: Results) -> Exhibit:
 
 def _ood_beside(results: Results, exam: Exam) -> list[float]:
     rows = exam.rows("ood")
-    found, possible = lines(exam, results.root), exam.ceilings(exam.optimal_steps())
-    reached = [float(found[name]["success"][rows].mean()) for name in score.LINES]
+    found, possible = baselines.load_or_run(exam, results.root), exam.ceilings(exam.optimal_steps())
+    reached = [float(found[name]["success"][rows].mean()) for name in baselines.NAMES]
     return [*reached, float(possible[rows].mean())]
 
 
@@ -246,7 +246,7 @@ def _training(scores: np.ndarray, exam: Exam) -> Training:
 def by_rule(results: Results, spec: RunSpec) -> np.ndarray:
     """A run's success under each rule of its exam, `[R]`: mean of the evaluations that count."""
     curve = files.read_table(results.path(spec) / "curve.parquet")
-    at = score.counted(curve["step"], spec.last)
+    at = metrics.counted(curve["step"], spec.last)
     success, rules = curve["success"][at].astype(float), curve["rule"][at]
     return np.array([success[rules == rule].mean() for rule in spec.exam.rules])
 

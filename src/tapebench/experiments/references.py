@@ -13,18 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import score, stats
+from tapebench import stats
 from tapebench.base import seeding
-from tapebench.exam import SUBSETS, Exam
+from tapebench.exam import baselines, metrics
+from tapebench.exam.exam import SUBSETS, Exam
+from tapebench.exam.rollout import rollout
 from tapebench.experiments import Exhibit, Experiment, Results, untrained
 from tapebench.experiments.variants import over_seeds, share
 from tapebench.physics import exact, features
-from tapebench.references import oracle
-from tapebench.references.belief import BETA, bayes_filter, identify
-from tapebench.references.mpc import CANDIDATES, OBJECTIVES, PLAN, mpc
+from tapebench.planning import mpc as mpcs
+from tapebench.planning.belief import BETA, bayes_filter, identify
+from tapebench.planning.mpc import CANDIDATES, OBJECTIVES, PLAN, mpc
 from tapebench.report.figures import SIDE_NAMES, Panel, Picture, Series, lines
 from tapebench.report.tables import CEILING, REFERENCE, Cell, Column, Row, Table
-from tapebench.rollout import rollout
 from tapebench.stats import Interval
 
 LENGTHS = (16, 20, 24, 32)
@@ -77,11 +78,11 @@ def planned(results: Results, exam: Exam, objective: str) -> Played:
         policy = mpc(exam.task, objective)
         runs = [
             rollout(policy, exam.task, None, exam.episodes, seed=seed, salt=exam.salt)
-            for seed in range(score.LINE_SEEDS)
+            for seed in range(baselines.SEEDS)
         ]
         means = {
             metric: np.mean([of(run).mean(axis=1) for run in runs], axis=0).tolist()
-            for metric, of in score.METRICS.items()
+            for metric, of in metrics.METRICS.items()
         }
         return {"means": means, "success": np.mean([run.success for run in runs], axis=0).tolist()}
 
@@ -222,7 +223,7 @@ def show_types(results: Results) -> Exhibit:
                 name="mpc-by-type",
                 title="Random shooting with the true rule, by type of rule",
                 caption=f"{CANDIDATES} sequences of {PLAN} flips, by objective; {exam.episodes} "
-                f"start tapes a rule, {score.LINE_SEEDS} draws each. Return is undiscounted: minus "
+                f"start tapes a rule, {baselines.SEEDS} draws each. Return is undiscounted: minus "
                 f"the distance at every step, and 1 on success. {OVER_RULES}",
                 columns=tuple(columns),
                 rows=tuple(rows),
@@ -412,20 +413,20 @@ def show_sweep(results: Results) -> Exhibit:
     exam = results.scale.exam()
 
     def compute() -> list[dict[str, Any]]:
-        return list(oracle.sweep(exam.task, exam.episodes))
+        return list(mpcs.sweep(exam.task, exam.episodes))
 
     found = {
         (one["objective"], one["plan"], one["candidates"]): one["success"]
         for one in results.kept(exam, "mpc-sweep", compute)
     }
-    counts = oracle.SWEEP_CANDIDATES
+    counts = mpcs.SWEEP_CANDIDATES
     rows = [
         Row(
             (f"mpc-{objective}", plan, *(found[objective, plan, count] for count in counts)),
             REFERENCE,
         )
         for objective in OBJECTIVES
-        for plan in oracle.SWEEP_PLANS
+        for plan in mpcs.SWEEP_PLANS
     ]
     ceiling = float(exam.ceilings(exam.optimal_steps()).mean())
     panels = [
@@ -434,8 +435,8 @@ def show_sweep(results: Results) -> Exhibit:
             tuple(
                 Series(
                     f"{count:,} candidates",
-                    tuple(map(float, oracle.SWEEP_PLANS)),
-                    tuple(found[objective, plan, count] for plan in oracle.SWEEP_PLANS),
+                    tuple(map(float, mpcs.SWEEP_PLANS)),
+                    tuple(found[objective, plan, count] for plan in mpcs.SWEEP_PLANS),
                 )
                 for count in counts
             ),

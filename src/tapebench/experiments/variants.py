@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import score, stats
-from tapebench.exam import SUBSETS, Exam
+from tapebench import stats
+from tapebench.exam import baselines
+from tapebench.exam.exam import SUBSETS, Exam
 from tapebench.experiments import Exhibit, Experiment, Results, Scale
 from tapebench.report.figures import SIDE_NAMES, Panel, Picture, Series, dots
 from tapebench.report.tables import CEILING, REFERENCE, Column, Row, Table
+from tapebench.runs.training import RunSpec
 from tapebench.stats import Interval
-from tapebench.training import RunSpec
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def share(values: Any) -> Interval | float:
 
 def levels(exam: Exam) -> dict[str, dict[str, float]]:
     """Success of the references and the exact ceiling by side."""
-    found = {name: line["success"] for name, line in score.lines(exam).items()}
+    found = {name: line["success"] for name, line in baselines.load(exam).items()}
     found["exact ceiling"] = exam.ceilings(exam.optimal_steps())
     return {
         side: {name: float(by_rule[rows].mean()) for name, by_rule in found.items()}

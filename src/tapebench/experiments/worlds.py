@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import agents, credibility, score
-from tapebench.exam import SUBSETS
+from tapebench import agents
+from tapebench.exam import baselines
+from tapebench.exam.exam import SUBSETS
 from tapebench.experiments import Exhibit, Experiment, Results, Scale
+from tapebench.experiments import forecasts as credibility
 from tapebench.experiments.variants import (
     Variant,
     compare,
@@ -21,8 +23,8 @@ from tapebench.experiments.variants import (
 )
 from tapebench.report.figures import SIDE_NAMES, Panel, Picture, Series, lines
 from tapebench.report.tables import CEILING, REFERENCE, Column, Row, Table
+from tapebench.runs.training import RunSpec
 from tapebench.tasks import splits
-from tapebench.training import RunSpec
 
 EPISODES = 4
 """Start tapes for every rule that models are asked about."""
@@ -258,20 +260,20 @@ def _imagination_tables(results: Results) -> list[Table]:
     for steps, runs in found.items():
         reached = [np.array([run[side]["success"] for run in runs]) for side in known]
         gaps = [
-            over_seeds(known[side][score.PLANNER] - values)
+            over_seeds(known[side][baselines.PLANNER] - values)
             for side, values in zip(known, reached, strict=True)
         ]
         rows.append(Row((f"{steps} steps", *map(share, reached), *gaps, len(runs))))
-    for line, kind in ((score.PLANNER, REFERENCE), ("exact ceiling", CEILING)):
+    for line, kind in ((baselines.PLANNER, REFERENCE), ("exact ceiling", CEILING)):
         means = [of_side[line] for of_side in known.values()]
-        gaps = [of_side[score.PLANNER] - of_side[line] for of_side in known.values()]
+        gaps = [of_side[baselines.PLANNER] - of_side[line] for of_side in known.values()]
         rows.append(Row((line, *means, *gaps, None), kind))
     return [
         Table(
             name="credibility-imagination",
             title="Success of dreamer against the length of imagination",
             caption="Strict success, mean over rules; 95% t-intervals over seeds. The gap is what "
-            f"{score.PLANNER}, which knows the rule, has more.",
+            f"{baselines.PLANNER}, which knows the rule, has more.",
             columns=(
                 Column("imagination"),
                 *(Column(f"{side.upper()} success", 3, "high") for side in known),

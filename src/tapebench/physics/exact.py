@@ -174,7 +174,7 @@ def chance_of_success(rule: int, length: int, horizon: int, policy: str) -> floa
 
     `policy` is `random` (any cell) or `flip-ones` (any cell that is one); starts are uniform over
     all tapes but the goal. Backward induction over all tapes: the same figures that
-    `tapebench.rollout` estimates, free of sampling error.
+    `tapebench.exam.rollout` estimates, free of sampling error.
     """
     images = all_images(rule, length)
     chance = np.zeros(2**length)

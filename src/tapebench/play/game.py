@@ -18,15 +18,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tapebench import bundle, references
 from tapebench.base import files, seeding
-from tapebench.bundle import Bundle
-from tapebench.exam import IMPOSSIBLE, STANDARD, Exam, make_exam
+from tapebench.exam import bundle, policy
+from tapebench.exam.bundle import Bundle
+from tapebench.exam.exam import IMPOSSIBLE, STANDARD, Exam, make_exam
+from tapebench.exam.rollout import Episodes, rollout
+from tapebench.exam.seating import Conditions
 from tapebench.physics import exact, features, space
 from tapebench.physics.families import elementary
-from tapebench.references import search
-from tapebench.rollout import Episodes, rollout
-from tapebench.seating import Conditions
+from tapebench.planning import beam
 
 MAX_LENGTH = 32
 """Longest tape to play: what search takes, and about what fits on a screen."""
@@ -153,14 +153,14 @@ def hint(game: Game) -> Hint:
     if shipped is not None and shipped[: len(game.cells)] == list(game.cells):
         return Hint(shipped[len(game.cells)], len(shipped) - len(game.cells), True)
     stream = seeding.Stream(*np.zeros((2, 1), np.uint32))
-    way = search.find_ways(
+    way = beam.find_ways(
         np.array([tape], np.uint32),
         [left],
         game.rule,
         game.length,
         0,
         stream,
-        passes=search.PASSES[:3],
+        passes=beam.PASSES[:3],
     )[0]
     return Hint(None, None, False) if way is None else Hint(way[0], len(way), False)
 
@@ -182,7 +182,7 @@ def play_baselines(game: Game) -> list[dict[str, Any]]:
     """What the evaluator sees the baselines make of the same tape under the same rule."""
     task = game.exam.task
     return [
-        _outcome(name, rollout(references.make(name, task), task, None, game.episode + 1), game)
+        _outcome(name, rollout(policy.make(name, task), task, None, game.episode + 1), game)
         for name in BASELINES
     ]
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
-from tapebench.bundle import Bundle
+from tapebench.exam.bundle import Bundle
 from tapebench.play.game import MAX_LENGTH, NAMING, Game, World, compare, start
 from tapebench.play.worker import Worker
 from tapebench.report.page import assemble

@@ -17,9 +17,9 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from tapebench import sweep, training
 from tapebench.play import game as games
 from tapebench.play.game import Game, Hint
+from tapebench.runs import sweep, training
 
 START = "from tapebench.play.worker import main; main()"
 

@@ -25,12 +25,12 @@ def make(
 ) -> Page:
     """All that can be said of the finished runs under a directory, but for those of experiments.
 
-    Where `tracks` are named, of theirs alone. Other `options` are those of `results.read`.
+    Where `tracks` are named, of theirs alone. Other `options` are those of `contests.read`.
     """
-    from tapebench.report import findings, illustrations, results
+    from tapebench.report import contests, findings, illustrations
     from tapebench.report.page import Page, Section
 
-    found = results.read(root, settings=False, tracks=tracks, **options)
+    found = contests.read(root, settings=False, tracks=tracks, **options)
     sections = tuple(
         Section(contest, tuple(findings.tables(contest)), tuple(findings.pictures(contest)))
         for contest in found.contests

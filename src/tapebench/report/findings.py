@@ -8,14 +8,16 @@ from itertools import combinations
 
 import numpy as np
 
-from tapebench import seating, stats
+from tapebench import stats
 from tapebench.base import seeding
+from tapebench.exam import seating
+from tapebench.exam.baselines import PLANNER, Baseline
+from tapebench.exam.metrics import SOFT
 from tapebench.physics import features
 from tapebench.report import figures
+from tapebench.report.contests import RELATIONS, Contest, Entry, relation
 from tapebench.report.figures import SIDE_NAMES, Panel, Picture, RulePoint, Series
-from tapebench.report.results import RELATIONS, Contest, Entry, relation
 from tapebench.report.tables import CEILING, REFERENCE, Cell, Column, Row, Table
-from tapebench.score import PLANNER, SOFT, Line
 from tapebench.stats import Interval, Profile
 
 OVER_SEEDS = (
@@ -526,7 +528,7 @@ def _interval(contest: Contest, entry: Entry, name: str, values: np.ndarray) -> 
     return stats.seed_interval(values[:, None], rng(contest, entry, name))
 
 
-def _of_side(contest: Contest, who: Entry | Line, metric: str, side: str) -> np.ndarray:
+def _of_side(contest: Contest, who: Entry | Baseline, metric: str, side: str) -> np.ndarray:
     """The mean of a metric over the rules of a side: `[S]` of an agent, `[1]` of a line.
 
     `FAILING` is the final distance of the episodes that fail; nan where none does.

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from tapebench.base import seeding
-from tapebench.bundle import Bundle
-from tapebench.exam import STANDARD
+from tapebench.exam.bundle import Bundle
+from tapebench.exam.exam import STANDARD
 from tapebench.physics import exact, features, space
 from tapebench.report import figures
+from tapebench.report.contests import Contest, Findings, made_with
 from tapebench.report.figures import Picture
 from tapebench.report.findings import ranked
-from tapebench.report.results import Contest, Findings, made_with
 from tapebench.report.tables import Table
 
 SHOWN_TAPES = 4

@@ -16,7 +16,6 @@ from tapebench.stats.comparisons import (
     seeds_needed,
     welch,
 )
-from tapebench.stats.crossing import Training, cost_of_unseen, drop_over_rules
 from tapebench.stats.drop import Drop, Side, Stratum, decompose_drop
 from tapebench.stats.intervals import (
     CONFIDENCE,
@@ -46,6 +45,7 @@ from tapebench.stats.summaries import (
     solvable_only,
 )
 from tapebench.stats.tables import NEGLIGIBLE, seed_mean
+from tapebench.stats.unseen import Training, cost_of_unseen, drop_over_rules
 
 __all__ = [
     "CONFIDENCE",

@@ -498,3 +498,11 @@ def _shares(count: int) -> dict[str, int]:
     for name in by_remainder[: count - sum(quota.values())]:
         quota[name] += 1
     return quota
+
+
+def sides(split: Split, side: str) -> dict[str, tuple[int, ...]]:
+    """The rule sets to report: of `id`, `ood`, or `all` (which reports the three)."""
+    known = {"id": split.train, "ood": split.test, "all": _ALL}
+    if side not in known:
+        raise ValueError(f"unknown side {side!r}: use id, ood or all")
+    return known if side == "all" else {side: known[side]}

@@ -1,7 +1,7 @@
 """Elementary rules: 256 laws of a cell and its two neighbours on a ring, and their symmetries.
 
-Under rule z a cell becomes bit `4l + 2c + r` of z: l is its left neighbour, c the cell itself, r its
-right neighbour. The numbers are Wolfram's.
+Under rule z a cell becomes bit `4l + 2c + r` of z: l is its left neighbour, c the cell itself and r
+its right neighbour. The numbers are Wolfram's.
 """
 
 from __future__ import annotations

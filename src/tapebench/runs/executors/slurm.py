@@ -18,12 +18,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tapebench import sweep, training
 from tapebench.base import files
-from tapebench.executors import require
-from tapebench.runs import store
-from tapebench.sweep import Change, Failure
-from tapebench.training import RunSpec
+from tapebench.runs import store, sweep, training
+from tapebench.runs.executors import require
+from tapebench.runs.sweep import Change, Failure
+from tapebench.runs.training import RunSpec
 
 ROUNDS = 3
 """Arrays that are submitted, if runs are still missing when all jobs of one have ended."""

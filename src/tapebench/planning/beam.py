@@ -26,11 +26,11 @@ from typing import Any
 import numpy as np
 
 from tapebench.base import seeding
+from tapebench.exam.policy import Policy, flip_a_one
 from tapebench.physics import exact, space
 from tapebench.physics.families import elementary
 from tapebench.physics.starts import exam_tapes
-from tapebench.policy import Policy, flip_a_one
-from tapebench.references.ball import (
+from tapebench.planning.ball import (
     LARGE,
     MAX_LENGTH,
     OUTSIDE,
@@ -93,7 +93,7 @@ def find_ways(
 ) -> list[list[int] | None]:
     """For each start tape a way to the goal within its budget of steps, where one is found.
 
-    The rule is elementary, or one of another `radius` as in `tapebench.references.ball`. Ties are
+    The rule is elementary, or one of another `radius` as in `tapebench.planning.ball`. Ties are
     settled by `stream`, tape by tape, so what is found for one does not depend on the others.
     """
     ways: list[list[int] | None] = [None] * len(tapes)

@@ -10,7 +10,7 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,18 +18,20 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import score, seating
 from tapebench.base import files
-from tapebench.bundle import Bundle, BundleError, verify
-from tapebench.exam import STANDARD, SUBSETS, Exam, from_identity
+from tapebench.exam import metrics, seating
+from tapebench.exam.baselines import Baseline, load_kept
+from tapebench.exam.bundle import Bundle, BundleError, verify
+from tapebench.exam.exam import STANDARD, SUBSETS, Exam, from_identity
 from tapebench.physics.families import elementary
 from tapebench.runs import results, store
 from tapebench.runs.results import load_results
+from tapebench.runs.tracks import is_setting, track_of
 
 BUNDLES = "*.tape"
 """Files under a results directory that are taken for bundles of episodes."""
 
-METRICS = tuple(score.METRICS)
+METRICS = tuple(metrics.METRICS)
 
 NAMED = 6
 """Unfinished runs that are listed by name."""
@@ -96,7 +98,7 @@ class Contest:
     entries: tuple[Entry, ...]
     optimal_steps: np.ndarray
     """`[R, E]`, see `Exam.optimal_steps`."""
-    lines: Mapping[str, score.Line]
+    lines: Mapping[str, Baseline]
     """What needs no training; empty if it is neither shipped nor was measured beside the runs."""
     bundles: tuple[Bundle, ...] = ()
     """Episodes on this exam that can be replayed."""
@@ -161,7 +163,7 @@ def read(
     *,
     settings: bool = True,
     tracks: Sequence[str] = (),
-    baselines: Mapping[str, Mapping[str, score.Line]] | None = None,
+    baselines: Mapping[str, Mapping[str, Baseline]] | None = None,
     published: bool = False,
 ) -> Findings:
     """Read every finished run and every bundle under a directory. Nothing is computed anew.
@@ -306,73 +308,12 @@ def _read_run(path: Path, spec: dict[str, Any], exams: dict[str, Exam]) -> _Run:
     return _Run(run_id, path, spec, exams[identity], last, by_steps, curve, _provenance(path))
 
 
-def track_of(spec: Mapping[str, Any]) -> str:
-    """The track whose budget a run had, without its version; empty if it had none."""
-    return str(spec.get("track") or "").rpartition("-")[0]
-
-
-def is_setting(spec: Mapping[str, Any]) -> bool:
-    """Whether a run was made for an experiment, such as `lite-reward-...`, and not for a track."""
-    track = track_of(spec)
-    return bool(track) and str(spec.get("experiment")).startswith(f"{track}-")
-
-
 def find(contests: Iterable[Contest], experiment: str, exam: Exam) -> Contest | None:
     """Those who sat this exam in this experiment."""
     for contest in contests:
         if (contest.experiment, contest.exam.hash) == (experiment, exam.hash):
             return contest
     return None
-
-
-def known_lines(exam: Exam, root: Path) -> dict[str, score.Line] | None:
-    """The reference lines of an exam, kept beside the runs or shipped; None if they have not been
-    measured."""
-    file = root / "lines" / f"{exam.hash}.json"
-    if not file.is_file():
-        return score.shipped_lines(exam)
-    try:
-        kept = files.read_object(file)
-        known = {
-            name: {metric: np.array(by_rule, float) for metric, by_rule in line.items()}
-            for name, line in kept["lines"].items()
-        }
-        is_whole = all(
-            values.shape == (len(exam.rules),)
-            for line in known.values()
-            for values in (line["success"], *line.values())
-        )
-    except (KeyError, TypeError, AttributeError, ValueError):
-        is_whole = False
-    if not is_whole:
-        raise files.DamageError(f"{file} is damaged")
-    return known if kept.get("seating") == seating.VERSION else score.shipped_lines(exam)
-
-
-def lines(
-    exam: Exam, root: Path, progress: Callable[[str], Any] = lambda name: None
-) -> dict[str, score.Line]:
-    """What needs no training on this exam; run on the spot once if it is not shipped, then kept."""
-    try:
-        known = known_lines(exam, root)
-    except files.DamageError:
-        known = None
-    if known is None:
-        known = score.run_lines(exam, progress)
-        keep_lines(exam, known, root)
-    return known
-
-
-def keep_lines(exam: Exam, found: Mapping[str, score.Line], root: Path) -> None:
-    """Write the reference lines of an exam beside the runs."""
-    file = root / "lines" / f"{exam.hash}.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    plain = {
-        name: {metric: by_rule.tolist() for metric, by_rule in line.items()}
-        for name, line in found.items()
-    }
-    document = {"exam": exam.identity, "seating": seating.VERSION, "lines": plain}
-    files.write_json(file, document)
 
 
 def read_curve(path: Path, summary: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -451,7 +392,7 @@ def _contest(
     runs: Sequence[_Run],
     root: Path,
     bundles: Sequence[Bundle],
-    baselines: Mapping[str, Mapping[str, score.Line]],
+    baselines: Mapping[str, Mapping[str, Baseline]],
     missing: list[str],
 ) -> Contest | None:
     """Those runs as a contest; what had to be left out of it goes to `missing`."""
@@ -474,7 +415,7 @@ def _contest(
     known = baselines.get(exam.hash)
     if known is None:
         try:
-            known = known_lines(exam, root)
+            known = load_kept(exam, root)
         except ValueError as error:
             missing.append(f"{error}: tape bench measures it again")
     return Contest(

@@ -1,9 +1,9 @@
 """`belief-planner`: find the rule out, then search with it. Blind, and near what is possible.
 
-The posterior is that of `tapebench.references.belief`. While no rule is sure the first flip of an
+The posterior is that of `tapebench.planning.belief`. While no rule is sure the first flip of an
 episode is one that shows the most of it, and so is any later one for which nothing is planned.
 After the first the most probable rule is taken for the true one and
-`tapebench.references.search` plans with it. A plan is kept while the tape does what it foresaw;
+`tapebench.planning.beam` plans with it. A plan is kept while the tape does what it foresaw;
 one surprise, and the posterior, which the surprise has changed, is asked again.
 
 The posterior outlives the episode: a row whose time is back at zero is in another trial with the
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -21,10 +22,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from tapebench.base import seeding
+from tapebench.exam.policy import Policy, blind, flip_a_one
 from tapebench.physics import space
 from tapebench.physics.families import elementary
-from tapebench.policy import Policy, blind, flip_a_one
-from tapebench.references import belief, search
+from tapebench.planning import beam, belief
+from tapebench.tasks import splits
 from tapebench.tasks.task import Task
 
 SURE = 0.9
@@ -60,7 +62,7 @@ def belief_planner(
     name: str = "belief-planner",
 ) -> Policy:
     """The policy. `candidates` are the rules it thinks possible, by default all of them."""
-    search.check_plannable(task)
+    beam.check_plannable(task)
     if not candidates:
         raise ValueError("the candidate set is empty: give at least one rule")
 
@@ -79,6 +81,11 @@ def belief_planner(
     return blind(Policy(name, init, partial(_act, task), backend="numpy", belief=posterior))
 
 
+def belief_planner_of_split(task: Task, split: str | Path | splits.Split) -> Policy:
+    """`belief_planner` that thinks only the training rules of a split possible."""
+    return belief_planner(task, splits.load(split).train, "belief-planner-train")
+
+
 def posterior(memory: _Memory) -> np.ndarray:
     """The planner's belief, `[B, 256]`: probabilities of the rules given all it has observed."""
     return np.exp(memory.log_belief)
@@ -87,7 +94,7 @@ def posterior(memory: _Memory) -> np.ndarray:
 def _act(
     task: Task, memory: _Memory, obs: np.ndarray, stream: seeding.Stream
 ) -> tuple[_Memory, np.ndarray]:
-    cells, t = obs[:, : task.length], search.read_time(obs, task)
+    cells, t = obs[:, : task.length], beam.read_time(obs, task)
     tape = space.pack(cells)
     learned = _learn(memory.log_belief, memory.tape, memory.cell, tape, task.length)
     log_belief = np.where((t > memory.t)[:, None], learned, memory.log_belief)
@@ -128,8 +135,8 @@ def _replan(
     for rule in np.unique(likeliest[stale]):
         rows = stale[likeliest[stale] == rule]
         left = (task.horizon - t[rows]).tolist()
-        own = search.of_rows(stream, rows)
-        ways = search.find_ways(tape[rows], left, int(rule), task.length, goal, own)
+        own = beam.of_rows(stream, rows)
+        ways = beam.find_ways(tape[rows], left, int(rule), task.length, goal, own)
         assumed[rows], plan[rows] = rule, -1
         for row, way in zip(rows, ways, strict=True):
             if way is not None:

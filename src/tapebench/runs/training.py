@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tapebench import __version__, score
+from tapebench import __version__
 from tapebench.base import files, seeding
-from tapebench.exam import SUBSETS, Exam, make_exam
-from tapebench.policy import Policy
-from tapebench.rollout import rollout
+from tapebench.exam import metrics
+from tapebench.exam.exam import SUBSETS, Exam, make_exam
+from tapebench.exam.metrics import METRICS, rule_means
+from tapebench.exam.policy import Policy
+from tapebench.exam.rollout import rollout
 from tapebench.runs import store
 from tapebench.runs.results import load_results
 from tapebench.runs.store import RunId
@@ -310,9 +312,9 @@ class _Trainer:
         """Sit the exam; keep means per rule, and every episode where the evaluation counts."""
         spec, exam = self.spec, self.exam
         found = rollout(self.agent.policy(self.state), exam.task, None, exam.episodes)
-        self.opened.extend("curve", score.rule_means(found, exam, **self.whose, step=self.step))
+        self.opened.extend("curve", rule_means(found, exam, **self.whose, step=self.step))
         if self.step > spec.steps - spec.last * spec.evaluate_every:
-            rows = score.rows(found, exam, self.optimal_steps, **self.whose, step=self.step)
+            rows = metrics.rows(found, exam, self.optimal_steps, **self.whose, step=self.step)
             self.opened.extend("eval", rows)
         for subset in SUBSETS:
             if len(at := exam.rows(subset)):
@@ -387,13 +389,13 @@ def summarise(curve: files.Table, episodes: files.Table, last: int) -> dict[str,
     The learning curve is there too, so that thousands of runs are read without their tables.
     """
     steps = np.unique(curve["step"])
-    counted = score.counted(curve["step"], last)
+    counted = metrics.counted(curve["step"], last)
     summary: dict[str, Any] = {"steps": int(steps[-1]), "evaluations": len(steps), "last": last}
     for subset in SUBSETS:
         at = counted & (curve["subset"] == subset)
         if not at.any():
             continue
-        summary[subset] = {name: float(curve[name][at].mean(dtype=float)) for name in score.METRICS}
+        summary[subset] = {name: float(curve[name][at].mean(dtype=float)) for name in METRICS}
         summary[subset]["by_type"] = {
             str(kind): float(curve["success"][at & (curve["type"] == kind)].mean(dtype=float))
             for kind in np.unique(curve["type"][at])
@@ -470,7 +472,7 @@ def load_runs(path: Path, task: Task) -> list[Stored]:
     """The run in a directory, or the finished runs below it: seeds of one agent.
 
     A run that is named may be unfinished, but not damaged; of those below, only sound ones count,
-    and a `store.DamageWarning` names each of the others.
+    and a `files.DamageWarning` names each of the others.
     """
     store.refuse_damage(path)
     if (path / "spec.json").is_file() or store.has_marker(path):

@@ -15,14 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import bundle, stats
+from tapebench import stats
 from tapebench.base import files, seeding
 from tapebench.base.names import one_of
-from tapebench.exam import SUBSETS, Exam, from_identity
-from tapebench.protocol import evaluate
+from tapebench.exam import bundle
+from tapebench.exam.evaluate import evaluate
+from tapebench.exam.exam import SUBSETS, Exam, from_identity
+from tapebench.exam.seating import Conditions
 from tapebench.runs import results, store
 from tapebench.runs.results import load_results
-from tapebench.seating import Conditions
 
 
 @dataclass(frozen=True)

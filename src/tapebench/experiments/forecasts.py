@@ -22,13 +22,14 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.stats import spearmanr
 
-from tapebench import policy, training
 from tapebench.base import files
-from tapebench.exam import Exam
+from tapebench.exam import policy
+from tapebench.exam.exam import Exam
+from tapebench.exam.rollout import watch
 from tapebench.physics import space
 from tapebench.physics.families import elementary
-from tapebench.references import belief
-from tapebench.rollout import watch
+from tapebench.planning import belief
+from tapebench.runs import training
 
 DEPTH = 16
 """Steps that a forecast goes ahead."""

@@ -27,13 +27,13 @@ from typing import IO, Any
 
 import numpy as np
 
-from tapebench import exam as exams
-from tapebench import policy
 from tapebench.base import files, seeding
-from tapebench.exam import Exam
+from tapebench.exam import exam as exams
+from tapebench.exam import policy
+from tapebench.exam.exam import Exam
+from tapebench.exam.rollout import Episodes, exam_start, prepare
+from tapebench.exam.seating import Conditions, read_conditions
 from tapebench.physics import space
-from tapebench.rollout import Episodes, exam_start, prepare
-from tapebench.seating import Conditions, read_conditions
 
 FORMAT = 1
 MAX_HEADER = 1 << 20

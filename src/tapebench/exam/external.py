@@ -9,7 +9,7 @@ The factory takes no arguments and returns an object with
 and keeps its memory to itself. It is given the task by nothing but its observations: they show
 the length, and with t/H the horizon. When an observation's t/H is back at 0 that episode began
 anew, with the same rule. Which rule that is shows in no observation, and neither in the number of
-a call nor in the place of a row, see `tapebench.seating`.
+a call nor in the place of a row, see `tapebench.exam.seating`.
 
 `in_process` calls the object directly; from there it could reach into the evaluator, which is why
 such a result is called *not isolated*. `in_subprocess` runs it in a process of its own and gives
@@ -37,8 +37,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from tapebench.exam.policy import Policy, blind
 from tapebench.physics.families import elementary
-from tapebench.policy import Policy, blind
 
 DEADLINE = 60.0
 """Seconds for one call of an agent, by default; starting it may take five times as long."""
@@ -225,7 +225,7 @@ class _Child:
         _keep_memory(private=True)
         self._process = subprocess.Popen(
             # -P: files of the current directory are for the agent, not for Python itself.
-            [sys.executable, "-P", "-m", "tapebench.guest", spec],
+            [sys.executable, "-P", "-m", "tapebench.exam.external", spec],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
@@ -432,6 +432,6 @@ def _as_array(found: Any, spec: str, method: str) -> np.ndarray:
 
 if __name__ == "__main__":
     # By its full name, so that an AgentError raised there is the one caught here.
-    from tapebench import guest
+    from tapebench.exam import external
 
-    guest.serve(sys.argv[1])
+    external.serve(sys.argv[1])

@@ -13,9 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
-from tapebench import sweep, training
-from tapebench.sweep import Change, Failure
-from tapebench.training import RunSpec
+from tapebench.runs import sweep, training
+from tapebench.runs.sweep import Change, Failure
+from tapebench.runs.training import RunSpec
 
 NAMES = ("local", "vmap", "ray", "slurm")
 

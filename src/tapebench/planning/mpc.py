@@ -13,16 +13,19 @@ Under each of them a sequence that reaches the goal beats all that do not, a soo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache, partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from tapebench.base import seeding
 from tapebench.base.names import one_of
+from tapebench.exam.policy import Policy
+from tapebench.exam.rollout import rollout
 from tapebench.physics import space
 from tapebench.physics.families import elementary
-from tapebench.policy import Policy
 from tapebench.tasks.task import Task
 
 OBJECTIVES = ("final", "sum", "min")
@@ -98,3 +101,20 @@ def _act(
     tape = space.pack(obs[:, :length])
     action = jax.lax.map(choose, (tape, memory, identity), batch_size=min(_CHUNK, len(obs)))
     return memory, action.astype(jnp.int32)
+
+
+SWEEP_PLANS = (1, 2, 4, 8, 16)
+SWEEP_CANDIDATES = (32, 128, 512, 2048)
+
+
+def sweep(task: Task, episodes: int) -> Iterator[dict[str, Any]]:
+    """Success over planning horizon × candidates × objective: how much hangs on the budget."""
+    for objective, plan, candidates in product(OBJECTIVES, SWEEP_PLANS, SWEEP_CANDIDATES):
+        run = rollout(mpc(task, objective, plan, candidates), task, episodes=episodes)
+        yield {
+            "objective": objective,
+            "plan": plan,
+            "candidates": candidates,
+            "success": float(run.success.mean()),
+            "final_distance": float(run.final_distance.mean()),
+        }

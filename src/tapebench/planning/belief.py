@@ -30,11 +30,11 @@ import numpy as np
 from jax import Array
 from jax.scipy.special import entr, logsumexp
 
-from tapebench import rollout
 from tapebench.base import seeding
+from tapebench.exam import rollout
+from tapebench.exam.policy import Policy, blind
 from tapebench.physics import space
 from tapebench.physics.families import elementary
-from tapebench.policy import Policy, blind
 from tapebench.tasks import splits
 from tapebench.tasks.task import Task
 
@@ -290,6 +290,11 @@ def bayes_filter(
 def _note(memory: Memory, cell: Array) -> Memory:
     """The memory, had it flipped these cells."""
     return replace(memory, cell=cell.astype(jnp.int32))
+
+
+def bayes_filter_of_split(task: Task, split: str | Path | splits.Split) -> Policy:
+    """`bayes_filter` that thinks only the training rules of a split possible."""
+    return bayes_filter(task, "train", split=split, name="bayes-train")
 
 
 @cache

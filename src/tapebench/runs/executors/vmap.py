@@ -19,11 +19,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tapebench import sweep, training
 from tapebench.base import files
-from tapebench.runs import store
-from tapebench.sweep import Change, Failure, Ledger, Order, Queue
-from tapebench.training import RunSpec
+from tapebench.runs import store, sweep, training
+from tapebench.runs.sweep import Change, Failure, Ledger, Order, Queue
+from tapebench.runs.training import RunSpec
 
 TOGETHER = 8
 """Runs at a time unless told otherwise."""

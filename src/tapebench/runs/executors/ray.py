@@ -28,12 +28,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tapebench import sweep, training
 from tapebench.base.files import BusyError, write_bytes
-from tapebench.executors import require
-from tapebench.runs import store
-from tapebench.sweep import Change, Failure, Ledger, Order, Queue
-from tapebench.training import RunSpec
+from tapebench.runs import store, sweep, training
+from tapebench.runs.executors import require
+from tapebench.runs.sweep import Change, Failure, Ledger, Order, Queue
+from tapebench.runs.training import RunSpec
 
 RETRIES = 5
 """How often Ray begins a task again whose process or node was lost."""

@@ -27,10 +27,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from tapebench import training
 from tapebench.base import files
-from tapebench.runs import store
-from tapebench.training import RunSpec
+from tapebench.runs import store, training
+from tapebench.runs.training import RunSpec
 
 ATTEMPTS = 2
 """How often a run is begun that fails or whose worker dies, before it is given up."""
@@ -240,7 +239,7 @@ class _Worker:
         self.warm: str | None = None
         self.process = subprocess.Popen(
             # -P: what lies in the current directory is not for Python to import.
-            [sys.executable, "-P", "-m", "tapebench.sweep", *map(str, self.cores)],
+            [sys.executable, "-P", "-m", "tapebench.runs.sweep", *map(str, self.cores)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **SINGLE_THREAD},

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapebench.base import seeding
+from tapebench.exam.policy import Policy
+from tapebench.exam.seating import OWN, Seating, verdict
 from tapebench.gym import TapeVectorEnv
 from tapebench.physics import space
 from tapebench.physics.starts import exam_tapes
-from tapebench.policy import Policy
-from tapebench.seating import OWN, Seating, verdict
 from tapebench.tasks import splits
 from tapebench.tasks import task as tasks
 

@@ -15,9 +15,10 @@ memory), since the evaluator compiles it once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -127,17 +128,32 @@ def greedy(task: Task) -> Policy:
     return Policy("greedy", lambda rule, num: rule, partial(_act_greedy, task.length, task.goal))
 
 
-NAMED: dict[str, Callable[[Task], Policy]] = {
-    "random": random,
-    "flip-ones": flip_ones,
-    "greedy": greedy,
+NAMED = {
+    "random": "tapebench.exam.policy:random",
+    "flip-ones": "tapebench.exam.policy:flip_ones",
+    "greedy": "tapebench.exam.policy:greedy",
+    "mpc": "tapebench.planning.mpc:mpc",
+    "beam": "tapebench.planning.beam:beam",
+    "optimal": "tapebench.planning.beam:optimal",
+    "bayes": "tapebench.planning.belief:bayes_filter",
+    "bayes-train": "tapebench.planning.belief:bayes_filter_of_split",
+    "belief-planner": "tapebench.planning.belief_planner:belief_planner",
+    "belief-planner-train": "tapebench.planning.belief_planner:belief_planner_of_split",
 }
-"""Policies that need no training, by the name the command line uses."""
+"""Every policy that needs no training, by name, and where it is made of a task. An exam knows
+planners by their names alone, and imports one when it is asked for. `mpc`, `beam` and `optimal` are
+told the true rule."""
+
+OF_SPLIT = ("bayes-train", "belief-planner-train")
+"""Those that think only the training rules of a split possible, and are made of that as well."""
 
 
-def make(name: str, task: Task, known: Sequence[str] = tuple(NAMED)) -> Policy:
-    """A policy by name; an unknown name suggests the nearest of those that are `known`."""
-    return NAMED[one_of("policy", name, known)](task)
+def make(name: str, task: Task, split: Any = "fps30") -> Policy:
+    """A policy by name; an unknown name suggests the nearest."""
+    module, _, function = NAMED[one_of("policy", name, NAMED)].partition(":")
+    factory = getattr(import_module(module), function)
+    made: Policy = factory(task, split) if name in OF_SPLIT else factory(task)
+    return made
 
 
 def _no_memory(rule: Any, num: int) -> tuple[()]:

@@ -1,0 +1,169 @@
+"""Baselines: what needs no training reaches on an exam, for every score to be read next to.
+
+They are `random`, `flip-ones` and `greedy`, and a planner that knows the rule (`mpc`). They belong
+to an exam, not to an agent: for the usual exams they are shipped rule by rule, for others they are
+run on the spot, and kept beside the runs that are compared with them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tapebench.base import files, seeding
+from tapebench.exam import policy as policies
+from tapebench.exam import seating
+from tapebench.exam.exam import Exam
+from tapebench.exam.metrics import METRICS
+from tapebench.exam.rollout import rollout
+
+NAMES = ("random", "flip-ones", "greedy", "mpc")
+PLANNER = "mpc"
+"""The baseline that scores are normalised by: random shooting with the `min` objective."""
+
+SEEDS = 3
+"""Seeds of their own draws that a baseline is averaged over."""
+
+SHIPPED = ((32, 32), (32, 64), (16, 16), (8, 8))
+"""Lengths and horizons whose baselines on the standard exam are shipped."""
+
+Baseline = dict[str, np.ndarray]
+"""A policy's mean of each metric, `[R]`."""
+
+
+def load(exam: Exam, progress: Callable[[str], Any] = lambda name: None) -> dict[str, Baseline]:
+    """What each baseline reaches on this exam, rule by rule; one that cannot sit it is left out."""
+    shipped = load_shipped(exam)
+    return run_all(exam, progress) if shipped is None else shipped
+
+
+def run_all(exam: Exam, progress: Callable[[str], Any] = lambda name: None) -> dict[str, Baseline]:
+    """`load`, run here and now."""
+    found = {}
+    for name in NAMES:
+        try:
+            policy = policies.make(name, exam.task)
+        except ValueError:
+            continue
+        found[name] = run_one(policy, exam)
+        progress(name)
+    return found
+
+
+def run_one(policy: Any, exam: Exam) -> Baseline:
+    """A policy's mean of each metric over episodes and `SEEDS` seeds, `[R]`."""
+    runs = [
+        rollout(
+            policy, exam.task, None, exam.episodes, seed=seed, salt=exam.salt, trials=exam.trials
+        )
+        for seed in range(SEEDS)
+    ]
+    return {
+        name: np.mean([metric(run).mean(axis=1) for run in runs], axis=0)
+        for name, metric in METRICS.items()
+    }
+
+
+def load_shipped(exam: Exam) -> dict[str, Baseline] | None:
+    """`load` where they are shipped, else None: nothing is run."""
+    task = exam.task
+    is_usual = (
+        (task.length, task.horizon) in SHIPPED
+        and (exam.salt, exam.trials, task.goal, task.noise, task.hidden) == ("", 1, 0, 0.0, 0)
+        and (task.reward, task.success_bonus, task.observe_goal) == ("distance", 1.0, False)
+    )
+    if not is_usual:
+        return None
+    shipped = _read_shipped(task.length, task.horizon)
+    versions = shipped["exam_version"], shipped.get("seating")
+    is_current = versions == (seeding.EXAM_VERSION, seating.VERSION)
+    if not is_current or shipped["episodes"] != exam.episodes:
+        return None
+    return {
+        name: {metric: np.array(by_rule)[exam.rules] for metric, by_rule in baseline.items()}
+        for name, baseline in shipped["lines"].items()
+    }
+
+
+@cache
+def _read_shipped(length: int, horizon: int) -> Any:
+    file = resources.files("tapebench").joinpath(f"data/lines/L{length}-H{horizon}.json")
+    return json.loads(file.read_text())
+
+
+def dump(exam: Exam, found: Mapping[str, Baseline]) -> str:
+    """Baselines on all rules as the text of a file under `data/lines/`: one metric per line."""
+    head = {
+        "exam_version": seeding.EXAM_VERSION,
+        "seating": seating.VERSION,
+        "length": exam.task.length,
+        "horizon": exam.task.horizon,
+        "episodes": exam.episodes,
+        "seeds": SEEDS,
+    }
+    policies = ",\n".join(
+        f'    "{name}": {{\n'
+        + ",\n".join(
+            f'      "{metric}": {json.dumps([round(float(value), 6) for value in by_rule])}'
+            for metric, by_rule in baseline.items()
+        )
+        + "\n    }"
+        for name, baseline in found.items()
+    )
+    return f'{json.dumps(head)[:-1]},\n  "lines": {{\n{policies}\n  }}\n}}\n'
+
+
+def load_kept(exam: Exam, root: Path) -> dict[str, Baseline] | None:
+    """The baselines of an exam, kept beside the runs or shipped; None if they have not been
+    measured."""
+    file = root / "lines" / f"{exam.hash}.json"
+    if not file.is_file():
+        return load_shipped(exam)
+    try:
+        kept = files.read_object(file)
+        known = {
+            name: {metric: np.array(by_rule, float) for metric, by_rule in baseline.items()}
+            for name, baseline in kept["lines"].items()
+        }
+        is_whole = all(
+            values.shape == (len(exam.rules),)
+            for baseline in known.values()
+            for values in (baseline["success"], *baseline.values())
+        )
+    except (KeyError, TypeError, AttributeError, ValueError):
+        is_whole = False
+    if not is_whole:
+        raise files.DamageError(f"{file} is damaged")
+    return known if kept.get("seating") == seating.VERSION else load_shipped(exam)
+
+
+def load_or_run(
+    exam: Exam, root: Path, progress: Callable[[str], Any] = lambda name: None
+) -> dict[str, Baseline]:
+    """What needs no training on this exam; run on the spot once if it is not shipped, then kept."""
+    try:
+        known = load_kept(exam, root)
+    except files.DamageError:
+        known = None
+    if known is None:
+        known = run_all(exam, progress)
+        keep(exam, known, root)
+    return known
+
+
+def keep(exam: Exam, found: Mapping[str, Baseline], root: Path) -> None:
+    """Write the baselines of an exam beside the runs."""
+    file = root / "lines" / f"{exam.hash}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    plain = {
+        name: {metric: by_rule.tolist() for metric, by_rule in baseline.items()}
+        for name, baseline in found.items()
+    }
+    document = {"exam": exam.identity, "seating": seating.VERSION, "lines": plain}
+    files.write_json(file, document)

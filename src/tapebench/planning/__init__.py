@@ -1,0 +1,4 @@
+"""What planning and inference reach, without learning: the references beside learned agents.
+
+`exam.policy.make` makes them by name.
+"""

@@ -1,0 +1,213 @@
+"""Tracks: budgets that are fixed before any result is seen."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache, cached_property
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from tapebench.base.names import one_of
+from tapebench.exam.exam import Exam, make_exam
+from tapebench.physics import features
+from tapebench.runs import training
+from tapebench.tasks import splits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Track:
+    """A pre-registered budget: everything that must be fixed before any result is seen."""
+
+    name: str
+    version: int
+    about: str
+    length: int
+    horizon: int
+    holdout_horizon: int
+    """Trained agents are also examined with this many steps."""
+    mask: tuple[int, ...]
+    """Cells hidden from the observation."""
+    split: str
+    agents: tuple[str, ...]
+    seeds: int
+    steps: int
+    """Environment steps of training; auto-reset steps are not counted."""
+    evaluate_every: int
+    episodes: int
+    """Start tapes for every rule."""
+    last: int
+    """Checkpoints at the end that are averaged for each seed."""
+    rules: tuple[int, ...] | None
+    """Rules that evaluations ask about; None for all of both sides."""
+
+    @cached_property
+    def hash(self) -> str:
+        """The track in 16 letters; its wording does not count."""
+        counted = {key: value for key, value in asdict(self).items() if key != "about"}
+        return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()[:16]
+
+    def rules_of(self, split: str) -> tuple[int, ...] | None:
+        """Rules that evaluations ask about with another split: as many, chosen the same way."""
+        chosen, own = splits.load(split), splits.load(self.split)
+        if self.rules is None or chosen == own:
+            return self.rules
+        seen = len(set(self.rules) - set(own.test))
+        return _representative(chosen, min(seen, len(chosen.train)))
+
+    def exam(self, **changes: Any) -> Exam:
+        """The exam of this track; `changes` are options of `make_exam`, such as another split."""
+        given: dict[str, Any] = {
+            "split": self.split,
+            "length": self.length,
+            "horizon": self.horizon,
+            "mask": list(self.mask) or None,
+            "episodes": self.episodes,
+            "rules": None if self.rules is None else list(self.rules),
+        }
+        return make_exam(**given | changes)
+
+    def spec(self, agent: str, seed: int = 0, **changes: Any) -> training.RunSpec:
+        """A run of this track; `changes` are fields of `RunSpec`, such as another split."""
+        split = changes.get("split") or self.split
+        given: dict[str, Any] = {
+            "split": split,
+            "length": self.length,
+            "horizon": self.horizon,
+            "mask": self.mask,
+            "steps": self.steps,
+            "evaluate_every": self.evaluate_every,
+            "episodes": self.episodes,
+            "last": self.last,
+            "rules": self.rules_of(split),
+            "track": f"{self.name}-{self.version}",
+        }
+        return training.RunSpec(agent=agent, seed=seed, **given | changes)
+
+
+AGENTS = ("dqn", "rad", "curl", "pearl", "ppo", "ppo-dr", "dreamer")
+"""The paper's learned baselines."""
+
+OURS = ("rppo", "automata")
+"""What the paper names as missing: memory across the episode, and a model that infers the law."""
+
+
+def make_tracks() -> tuple[Track, ...]:
+    """The tracks from scratch. `tracks` reads the shipped copy of them."""
+    full = Track(
+        name="full",
+        version=2,
+        about="The paper's protocol: 20 seeds, 200,000 steps, every rule.",
+        length=32,
+        horizon=32,
+        holdout_horizon=64,
+        mask=(),
+        split="fps30",
+        agents=AGENTS + OURS,
+        seeds=20,
+        steps=200_000,
+        evaluate_every=10_000,
+        episodes=20,
+        last=3,
+        rules=None,
+    )
+    small = {"length": 8, "horizon": 8, "holdout_horizon": 16}
+    return (
+        full,
+        _vary(
+            full,
+            name="lite",
+            about="Every baseline in a quarter of an hour: fewer seeds, steps, episodes and rules.",
+            seeds=5,
+            steps=50_000,
+            episodes=10,
+            rules=_representative(splits.load("fps30"), 60),
+        ),
+        _vary(
+            full,
+            name="smoke",
+            version=1,
+            about="Does everything run? Four agents on eight cells, in a minute or two.",
+            agents=("dqn", "rad", "pearl", "ppo"),
+            seeds=2,
+            steps=4_000,
+            evaluate_every=1_000,
+            episodes=5,
+            **small,
+        ),
+        _vary(
+            full,
+            name="long",
+            about="What 25 times the budget buys.",
+            agents=(*AGENTS, "rppo"),
+            seeds=5,
+            steps=5_000_000,
+            evaluate_every=250_000,
+        ),
+        _vary(
+            full,
+            name="inference",
+            about="Eight cells, two of them hidden: here the rule has to be found out.",
+            mask=(0, 4),
+            **small,
+        ),
+    )
+
+
+def _vary(track: Track, **changes: Any) -> Track:
+    return Track(**asdict(track) | changes)
+
+
+def _representative(split: splits.Split, count: int) -> tuple[int, ...]:
+    """All held-out rules and `count` training rules that mirror the mix of all of those.
+
+    A systematic sample: sorted by type, then by exact ceiling, every so-many-th rule is taken.
+    """
+    ceilings = splits.difficulties()["ceiling L16"]
+    table = features.table()
+    order = sorted(split.train, key=lambda rule: (table[rule].type, ceilings[rule], rule))
+    places = (np.arange(count) + 0.5) * len(order) / count
+    return tuple(sorted([*split.test, *(order[int(place)] for place in places)]))
+
+
+def dump_tracks(found: Sequence[Track]) -> str:
+    """Tracks as the text of `data/tracks.json`: one field per line."""
+    parts = []
+    for track in found:
+        fields = {**asdict(track), "hash": track.hash}
+        lines = ",\n".join(f'    "{key}": {json.dumps(value)}' for key, value in fields.items())
+        parts.append(f'  "{track.name}": {{\n{lines}\n  }}')
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+@cache
+def tracks() -> dict[str, Track]:
+    """The shipped tracks by name."""
+    text = resources.files("tapebench").joinpath("data/tracks.json").read_text()
+    found = {}
+    for name, fields in json.loads(text).items():
+        shipped_hash = fields.pop("hash")
+        lists = {key: tuple(value) for key, value in fields.items() if isinstance(value, list)}
+        found[name] = Track(**fields | lists)
+        assert found[name].hash == shipped_hash, f"track {name} was changed"
+    return found
+
+
+def get_track(name: str) -> Track:
+    """A track by name; an unknown name suggests the nearest."""
+    return tracks()[one_of("track", name, tracks())]
+
+
+def track_of(spec: Mapping[str, Any]) -> str:
+    """The track whose budget a run had, without its version; empty if it had none."""
+    return str(spec.get("track") or "").rpartition("-")[0]
+
+
+def is_setting(spec: Mapping[str, Any]) -> bool:
+    """Whether a run was made for an experiment, such as `lite-reward-...`, and not for a track."""
+    track = track_of(spec)
+    return bool(track) and str(spec.get("experiment")).startswith(f"{track}-")

@@ -7,7 +7,9 @@ import pytest
 
 from stored_runs import finish_run
 from tapebench.base import files
-from tapebench.experiments import Results, Scale, beside, checks, paper
+from tapebench.experiments import paper_checks, paper_comparison
+from tapebench.experiments.api import Results, Scale
+from tapebench.experiments.main import examined_file, longer_exam, main_settings
 from tapebench.physics import features
 from tapebench.runs import tracks
 from tapebench.tasks import splits
@@ -42,10 +44,10 @@ def results(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", beside.published())
+@pytest.mark.parametrize("name", paper_comparison.published())
 def test_what_is_measured_is_named_like_what_is_printed(results, name):
-    table = beside.published()[name]
-    ours = beside.MEASURED[name](results, table.columns)
+    table = paper_comparison.published()[name]
+    ours = paper_comparison.MEASURED[name](results, table.columns)
     # With other rules asked about, single-rule experiments have settings of their own.
     allowed = {*table.rows, *(f"{a}, rule {r}" for a in ("rad", "curl", "pearl") for r in ASKED)}
     assert set(ours) <= allowed
@@ -55,12 +57,14 @@ def test_what_is_measured_is_named_like_what_is_printed(results, name):
 
 
 def test_the_main_table_holds_what_the_runs_came_to(results):
-    table = beside.published()["main"]
-    made = beside.beside("main", table, beside.measured_main(results, table.columns), results)
+    table = paper_comparison.published()["main"]
+    made = paper_comparison.beside(
+        "main", table, paper_comparison.measured_main(results, table.columns), results
+    )
     lines = {row.cells[:2]: row.cells[2:] for row in made.rows}
     assert lines["dqn", "paper"][0].low == 0.072
     assert set(lines["rad", "ours"]) == {None}
-    main = results.of("main")
+    main = results.of(main_settings)
     runs = main.summaries("dqn")
     reached, held_out, drop, returned, seeds = lines["dqn", "ours"]
     assert seeds == 2
@@ -71,46 +75,48 @@ def test_the_main_table_holds_what_the_runs_came_to(results):
 
 
 def test_the_longer_horizon_is_shown_once_it_was_measured(results):
-    keys = beside.published()["holdout-length"].columns
-    before = beside.measured_horizons(results, keys)["dqn"][beside.OURS]
+    keys = paper_comparison.published()["holdout-length"].columns
+    before = paper_comparison.measured_horizons(results, keys)["dqn"][paper_comparison.OURS]
     assert before["32.id.success"] is not None
     assert before["64.id.success"] is None
-    main = results.of("main")
+    main = results.of(main_settings)
     for number, spec in enumerate(main.finished["dqn"]):
-        file = paper.examined_file(main, spec, paper.longer_exam(main))
+        file = examined_file(main, spec, longer_exam(main))
         file.parent.mkdir(parents=True, exist_ok=True)
         one = {"success": 0.25 + 0.5 * number, "final_distance": 0.5}
         files.write_json(file, {"id": one, "ood": one})
-    after = beside.measured_horizons(results, keys)["dqn"][beside.OURS]
+    after = paper_comparison.measured_horizons(results, keys)["dqn"][paper_comparison.OURS]
     assert after["64.id.success"].mean == 0.5
     assert after["64.ood.final_distance"].mean == 0.5
 
 
 def test_the_full_track_has_the_settings_that_the_paper_prints():
-    table = beside.published()["protocol"]
-    ours = beside.measured_protocol(None, ())
+    table = paper_comparison.published()["protocol"]
+    ours = paper_comparison.measured_protocol(None, ())
     assert set(ours) == set(table.rows)
     for name, row in table.rows.items():
-        assert ours[name][f"{beside.OURS}, full"]["value"] == beside._short(row["value"])
+        assert ours[name][f"{paper_comparison.OURS}, full"]["value"] == paper_comparison._short(
+            row["value"]
+        )
 
 
 def test_success_and_soft_success_bound_the_final_distance():
-    assert checks.greatest_distance(0.073, 0.132) == pytest.approx(0.874, abs=5e-4)
+    assert paper_checks.greatest_distance(0.073, 0.132) == pytest.approx(0.874, abs=5e-4)
     rng = np.random.default_rng(0)
     for _ in range(20):
         distance = rng.integers(0, 33, 500) / 32
         success, soft = (distance == 0).mean(), (distance <= 0.1).mean()
-        assert distance.mean() <= checks.greatest_distance(success, soft) + 1e-12
+        assert distance.mean() <= paper_checks.greatest_distance(success, soft) + 1e-12
 
 
 def test_multiples_allow_for_rounding_and_for_no_more():
     for true in np.linspace(0.03, 0.09, 50):
-        assert checks.is_multiple(round(1.8 * true, 3), 1.8, round(true, 3))
-        assert not checks.is_multiple(round(1.8 * true + 0.004, 3), 1.8, round(true, 3))
+        assert paper_checks.is_multiple(round(1.8 * true, 3), 1.8, round(true, 3))
+        assert not paper_checks.is_multiple(round(1.8 * true + 0.004, 3), 1.8, round(true, 3))
 
 
 def test_checks_on_printed_numbers_come_out_as_counted_by_hand():
-    found = {check.claim.split(":")[0][:30]: check for check in checks.printed_checks()}
+    found = {check.claim.split(":")[0][:30]: check for check in paper_checks.printed_checks()}
     agree = [check.agree for check in found.values()]
     assert agree == ["no", "no", "–", "–", "OOD only", "no", *["yes"] * 2, "no", *["yes"] * 3]
     first = next(iter(found.values())).found
@@ -120,11 +126,11 @@ def test_checks_on_printed_numbers_come_out_as_counted_by_hand():
 
 @pytest.mark.slow
 def test_measured_checks_state_exact_results_whatever_the_scale(results):
-    made = {check.claim: check for check in checks.measured_checks(results)}
-    assert "138 of 256 rules" in made[beside.statements()["feasibility"]["says"]].found
-    assert "45 from none" in made[beside.statements()["feasibility"]["says"]].found
+    made = {check.claim: check for check in paper_checks.measured_checks(results)}
+    assert "138 of 256 rules" in made[paper_comparison.statements()["feasibility"]["says"]].found
+    assert "45 from none" in made[paper_comparison.statements()["feasibility"]["says"]].found
     planner = next(check for claim, check in made.items() if claim.startswith("A planner"))
-    assert planner.agree == checks.OPEN  # eight cells say nothing about thirty-two
+    assert planner.agree == paper_checks.OPEN  # eight cells say nothing about thirty-two
     assert all("mpc-" + name in planner.found for name in ("final", "sum", "min"))
     mix = next(check for claim, check in made.items() if claim.startswith("Held-out rules"))
     ours = features.count_types(splits.load("fps30").test)

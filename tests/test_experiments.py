@@ -10,8 +10,9 @@ import pytest
 from stored_runs import finish_run
 from tapebench import agents, experiments
 from tapebench.exam.exam import SUBSETS
-from tapebench.experiments import Exhibit, Results, Scale, partitions, references, worlds
-from tapebench.experiments.published import published
+from tapebench.experiments import api, planning, unseen, world_models
+from tapebench.experiments.api import Exhibit, Results, Scale
+from tapebench.experiments.paper_tables import published
 from tapebench.planning import mpc as mpcs
 from tapebench.runs import sweep, tracks
 from test_cli import tape
@@ -19,7 +20,7 @@ from test_cli import tape
 SMOKE, LITE = tracks.get_track("smoke"), tracks.get_track("lite")
 TINY = replace(SMOKE, name="tiny", steps=2_000, evaluate_every=1_000, episodes=2, last=1)
 EVERY = experiments.every()
-TRAINED = [name for name, one in EVERY.items() if one.settings is not experiments.untrained]
+TRAINED = [name for name, one in EVERY.items() if one.settings is not api.untrained]
 
 
 def make_tiny(patch):
@@ -28,7 +29,7 @@ def make_tiny(patch):
     patch.setattr(mpcs, "SWEEP_PLANS", (1, 8))
     patch.setattr(mpcs, "SWEEP_CANDIDATES", (32, 512))
     patch.setattr(tracks, "tracks", lambda: {**known, "tiny": TINY})
-    patch.setattr(worlds, "IMAGINED", (5, 10))  # each is a program that compiles for a minute
+    patch.setattr(world_models, "IMAGINED", (5, 10))  # each is a program that compiles for a minute
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def made(tmp_path_factory):
         specs = {
             spec.id: spec
             for name in TRAINED
-            for spec in experiments.results(EVERY[name], scale, root).specs
+            for spec in api.results(EVERY[name], scale, root).specs
         }
     # One after the other of an agent, so that its programs are there.
     assert sweep.run_all(sorted(specs.values(), key=lambda spec: spec.agent), root) == []
@@ -65,10 +66,10 @@ def test_the_runs_of_an_experiment_are_distinct_and_can_be_made(name):
         usual = LITE.spec(spec.agent, spec.seed, experiment="lite", split=spec.split)
         assert (spec.experiment == "lite") == (spec == usual)
         assert spec.experiment.startswith("lite")
-    few = experiments.results(EVERY[name], replace(scale, seeds=1, rules=(30, 204)), Path()).specs
+    few = api.results(EVERY[name], replace(scale, seeds=1, rules=(30, 204)), Path()).specs
     assert {spec.seed for spec in few} == {0}
     assert {rule for spec in few for rule in spec.rules} == {30, 204}
-    elsewhere = experiments.results(EVERY[name], replace(scale, split="matched30"), Path()).specs
+    elsewhere = api.results(EVERY[name], replace(scale, split="matched30"), Path()).specs
     own = {LITE.split} if name == "unseen-law" else set()  # which it crosses with the other
     assert {spec.id.split for spec in elsewhere} == {"matched30", *own}
 
@@ -104,7 +105,7 @@ def test_runs_of_networks_are_shared(name, own):
 
 
 def test_the_usual_imagination_is_among_those_compared():
-    assert worlds.usual_imagination() in worlds.IMAGINED
+    assert world_models.usual_imagination() in world_models.IMAGINED
 
 
 @pytest.mark.parametrize("name", TRAINED)
@@ -116,11 +117,11 @@ def test_nothing_is_shown_of_nothing(capsys, tmp_path, name):
 
 def test_runs_of_other_settings_are_neither_shown_nor_taken_for_done(capsys, tmp_path, tiny):
     one = EVERY["augmentations"]
-    known = experiments.results(one, Scale(TINY, seeds=1), tmp_path)
+    known = api.results(one, Scale(TINY, seeds=1), tmp_path)
     specs = known.settings["flip"] + known.settings["shift"]
     finish_run(tmp_path, specs[0])
     finish_run(tmp_path, replace(specs[1], options={**specs[1].options, "batch": 8}))
-    found = experiments.results(one, Scale(TINY, seeds=1), tmp_path)
+    found = api.results(one, Scale(TINY, seeds=1), tmp_path)
     assert list(found.finished) == ["flip"]
     command = ("reproduce", "augmentations", "--track", "tiny", "--seeds", "1")
     code, out, err = tape(capsys, *command, "--results", str(tmp_path))
@@ -218,7 +219,7 @@ def test_figures_of_forecasts_are_means_over_rules_and_seeds():
         return {"id": {**figures, **parts, "depth": [error, 0.4], "error": error}}
 
     found = {"dreamer": [one(0.1), one(0.3)], "filter, all rules": [one(0.02)]}
-    (table,) = worlds._one_step_tables(found)
+    (table,) = world_models._one_step_tables(found)
     (model, error, *_), (_, least, *_) = (row.cells for row in table.rows)
     assert model == "dreamer"
     assert error.mean == pytest.approx(0.2)
@@ -229,7 +230,7 @@ def test_figures_of_forecasts_are_means_over_rules_and_seeds():
 
 def test_an_exhibit_is_saved_whole(tmp_path):
     found = {"a": [{"id": {"depth": [0.1, 0.2, float("nan")]}}]}
-    picture = worlds._depth_picture(found)
+    picture = world_models._depth_picture(found)
     Exhibit(pictures=(picture,)).save(tmp_path / "new", pdf=True)
     assert {path.suffix for path in (tmp_path / "new").iterdir()} == {".svg", ".pdf"}
     Exhibit(pictures=(picture,)).save(tmp_path / "new")
@@ -243,7 +244,7 @@ def test_a_policy_that_learns_nothing_pays_nothing_for_unseen_laws(tmp_path, tin
     for name in ("ppo on fps30", "ppo on matched30", "dqn on fps30"):
         for spec in settings[name]:
             finish_run(tmp_path, spec)
-    results = experiments.results(experiment, scale, tmp_path)
+    results = api.results(experiment, scale, tmp_path)
     exhibit = experiment.show(results)
     found = {row.cells[0]: row.cells[1:] for row in exhibit.tables[0].rows}
     *drops, by_fps30, by_matched30, both, fresh, seeds, seeds_anew = found["ppo"]
@@ -260,7 +261,7 @@ def test_a_policy_that_learns_nothing_pays_nothing_for_unseen_laws(tmp_path, tin
         None,
     )  # nothing was learned that could sit it
     assert found["dqn"][2:] == (None, None, None, None, "2 / 0", None)
-    assert partitions.costs(scale, tmp_path).keys() == {"ppo"}
+    assert unseen.costs(scale, tmp_path).keys() == {"ppo"}
     assert len(exhibit.pictures) == 1
 
 
@@ -291,26 +292,26 @@ def test_what_is_computed_is_kept_for_each_exam_and_name(tmp_path):
 
 
 def test_counts_of_solvable_rules_are_those_of_the_exhaustive_search():
-    table = references.feasibility(Scale(tracks.get_track("full")).exam())
+    table = planning.feasibility(Scale(tracks.get_track("full")).exam())
     found = {row.cells[0]: row.cells[1:] for row in table.rows}
     rules, ceiling, seen, held_out, every_tape, _, no_tape = found["L = H = 16"]
     assert (rules, every_tape, no_tape) == (256, 138, 45)
     assert ceiling == pytest.approx(0.5533, abs=5e-5)
     assert ceiling == pytest.approx((226 * seen + 30 * held_out) / 256)
-    few = references.feasibility(Scale(LITE, rules=(204, 90)).exam()).rows
-    assert [row.cells[1] for row in few] == [2] * len(references.LENGTHS)
-    assert [row.cells[5] for row in few] == [1] * len(references.LENGTHS)
+    few = planning.feasibility(Scale(LITE, rules=(204, 90)).exam()).rows
+    assert [row.cells[1] for row in few] == [2] * len(planning.LENGTHS)
+    assert [row.cells[5] for row in few] == [1] * len(planning.LENGTHS)
 
 
 def test_the_planner_stays_below_the_ceiling_on_every_side(tmp_path):
     results = untrained_results(tmp_path, rules=(4, 30, 90, 204))
-    bounds, _ = references.show_bounds(results).tables
+    bounds, _ = planning.show_bounds(results).tables
     *planned, (_, *ceilings, _, _) = (row.cells for row in bounds.rows)
     assert [cells[0] for cells in planned] == ["mpc-final", "mpc-sum", "mpc-min"]
     exam = results.scale.exam()
     for _, *reached, _, _ in planned:
         assert all(0 < cell.mean <= most for cell, most in zip(reached, ceilings, strict=True))
-    by_type = references.show_types(results).tables[0]
+    by_type = planning.show_types(results).tables[0]
     asked = [column.name for column in by_type.columns]
     for cells in (row.cells for row in by_type.rows if row.cells[1] == "all"):
         whole = next(row for row in planned if row[0] == cells[0])
@@ -322,8 +323,8 @@ def test_the_planner_stays_below_the_ceiling_on_every_side(tmp_path):
 def test_a_filter_without_the_true_rule_never_finds_it(tmp_path):
     results = untrained_results(tmp_path, rules=(4, 30, 90, 204))
     exam = results.scale.exam()
-    for candidates in references.CANDIDATE_SETS:
-        found = references.watch(results, exam, candidates, references.BETA)
+    for candidates in planning.CANDIDATE_SETS:
+        found = planning.watch(results, exam, candidates, planning.BETA)
         at = exam.rows("ood")
         assert found.mass.shape == (4, exam.task.horizon + 1)
         assert (found.identified(at) > 0) == (candidates == "all")

@@ -7,7 +7,7 @@ import pytest
 from tapebench.exam import policy
 from tapebench.exam.exam import make_exam
 from tapebench.exam.policy import Policy
-from tapebench.experiments import knowledge
+from tapebench.experiments import probes
 from tapebench.physics import space
 from tapebench.physics.families import elementary
 
@@ -43,31 +43,31 @@ def test_the_tables_are_those_of_the_physics():
         for case in range(8):
             tape = np.array([case >> 2 & 1, case >> 1 & 1, case & 1] + [0] * 29, np.uint8)
             after = space.unpack(elementary.evolve(space.pack(tape[None]), rule, 32), 32)
-            assert after[0, 1] == knowledge.TABLES[rule, case]
+            assert after[0, 1] == probes.TABLES[rule, case]
 
 
 def test_a_memory_that_holds_the_law_tells_it_of_every_rule(exam):
-    told = knowledge.tell(holding(table), exam)
+    told = probes.tell(holding(table), exam)
     assert told["id"] == [1.0] * 3
     assert min(told["ood"]) > 0.97  # of rules that the probe has not been fitted to
 
 
 def test_a_memory_that_holds_nothing_tells_nothing(exam):
-    told = knowledge.tell(holding(nothing), exam)
+    told = probes.tell(holding(nothing), exam)
     for side in ("id", "ood"):
         assert told[side] == pytest.approx([0.5] * 3, abs=0.06)
 
 
 def test_what_remembers_nothing_has_no_memory_to_ask(exam):
     with pytest.raises(ValueError, match="random remembers nothing"):
-        knowledge.tell(policy.random(exam.task), exam)
+        probes.tell(policy.random(exam.task), exam)
 
 
 def test_an_entry_that_is_as_likely_as_not_counts_half():
     belief = np.zeros((2, 256))
     belief[0, 0b00000001] = 1.0
     belief[1, [0b00000001, 0b00000011]] = 0.5
-    tables = knowledge.TABLES[[1, 1]]
-    right = knowledge._right(belief, tables)
+    tables = probes.TABLES[[1, 1]]
+    right = probes._right(belief, tables)
     assert right[0].tolist() == [1.0] * 8
     assert right[1].tolist() == [1.0, 0.5] + [1.0] * 6

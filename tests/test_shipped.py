@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from stored_runs import finish_run, store_run, store_runs
-from tapebench import experiments
 from tapebench.base import files
+from tapebench.experiments import api
 from tapebench.report import contests
 from tapebench.runs import evaluation, published, store, tracks
 from tapebench.runs.results import load_results
@@ -161,7 +161,7 @@ def test_without_pieces_published_results_are_refused(capsys, monkeypatch, tmp_p
 def test_publishing_takes_whole_groups_and_looks_up_what_makes_them(capsys, monkeypatch, tmp_path):
     smoke = tracks.get_track("smoke")
     for agent, seeds in (("dqn", 2), ("ppo", 1)):
-        for spec in experiments.Scale(smoke).runs(agent, seeds):
+        for spec in api.Scale(smoke).runs(agent, seeds):
             finish_run(tmp_path / "runs", spec)
     strange = smoke.spec("dqn", experiment="smoke-strange", options={"width": 7})
     finish_run(tmp_path / "runs", strange)

@@ -28,7 +28,7 @@ import numpy as np
 
 from tapebench import agents, stats
 from tapebench.base import files
-from tapebench.experiments.published import published as tables_of_paper
+from tapebench.experiments.paper_tables import published as tables_of_paper
 from tapebench.experiments.variants import curve_panels
 from tapebench.report.figures import Picture, lines
 from tapebench.runs.published import directory, pieces

@@ -16,7 +16,7 @@ import numpy as np
 
 from tapebench import stats
 from tapebench.exam import baselines
-from tapebench.experiments.published import published, statements
+from tapebench.experiments.paper_tables import published, statements
 from tapebench.report import findings
 from tapebench.report.contests import Contest, Entry
 from tapebench.report.tables import Column, Row, Table

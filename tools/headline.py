@@ -22,8 +22,9 @@ from pathlib import Path
 import claims
 from tapebench.base import files
 from tapebench.exam import baselines
-from tapebench.experiments import Scale, partitions
-from tapebench.experiments.partitions import UNSEEN
+from tapebench.experiments import unseen
+from tapebench.experiments.api import Scale
+from tapebench.experiments.unseen import UNSEEN
 from tapebench.report import contests as results
 from tapebench.report import findings
 from tapebench.report.contests import Contest
@@ -94,9 +95,7 @@ def describe(contest: Contest, track: tracks.Track, place: Path) -> str:
     seen = "Strict success of every agent on both sides, beside references and the exact ceiling"
     picture = f"![{seen}]({PICTURE.as_posix()})"
     told = [made]
-    costs, longer = (
-        partitions.costs(Scale(one), place) for one in (track, tracks.get_track("long"))
-    )
+    costs, longer = (unseen.costs(Scale(one), place) for one in (track, tracks.get_track("long")))
     if costs:
         told.append(
             f"A drop compares different rules. {claims.about_costs(costs, longer)} "

@@ -21,7 +21,7 @@ from typing import Any
 
 from tapebench import experiments
 from tapebench.base import files
-from tapebench.experiments import Scale
+from tapebench.experiments.api import Scale
 from tapebench.runs import published, tracks
 from tapebench.runs.results import load_results
 

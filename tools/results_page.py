@@ -28,8 +28,9 @@ from tapebench import experiments, stats
 from tapebench.base import files
 from tapebench.exam import baselines
 from tapebench.exam.exam import SUBSETS
-from tapebench.experiments import Exhibit, Scale, partitions
-from tapebench.experiments.partitions import UNSEEN
+from tapebench.experiments import api, unseen
+from tapebench.experiments.api import Exhibit, Scale
+from tapebench.experiments.unseen import UNSEEN
 from tapebench.report import contests as results
 from tapebench.report import findings
 from tapebench.report.contests import Contest
@@ -131,7 +132,7 @@ def page(place: Path) -> tuple[str, list[Picture]]:
         "budget": trained_there(place),
         "What memory buys": remembering(place),
     }
-    costs, longer = (partitions.costs(scale_of(track), place) for track in (TRACK, LONG))
+    costs, longer = (unseen.costs(scale_of(track), place) for track in (TRACK, LONG))
     parts += ["## In short", bullets(claims.in_short(found, costs, longer, beside))]
     for split, contest in found.items():
         parts += [f"## `{split}`", made_by(contest)]
@@ -196,10 +197,10 @@ def read(place: Path) -> tuple[Contest, ...]:
 def shown(place: Path) -> Iterable[tuple[str, str, Exhibit]]:
     """What experiments show, each with a title and what is missing."""
     for name, experiment in ((name, experiments.every()[name]) for name in EXPERIMENTS):
-        usual = (experiments.results(experiment, scale_of(track), place) for track in TRACKS)
+        usual = (api.results(experiment, scale_of(track), place) for track in TRACKS)
         scales = {"": next(filter(says_much, usual), None)}
         for (track, split), names in AGAIN.items():
-            other = experiments.results(experiment, scale_of(track, split), place)
+            other = api.results(experiment, scale_of(track, split), place)
             scales[f"{split or track}-"] = other if name in names and is_begun(other) else None
         for prefix, found in scales.items():
             if found is None:
@@ -245,7 +246,7 @@ def contrasts(
     name: str, scale: Scale, pairs: Iterable[tuple[str, str]], place: Path
 ) -> dict[tuple[str, str], dict[str, Comparison]]:
     """Pairs of settings of an experiment against each other, by side, where both have seeds."""
-    found = experiments.results(experiments.every()[name], scale, place)
+    found = api.results(experiments.every()[name], scale, place)
     compared = {}
     for pair in pairs:
         runs = [found.summaries(one) for one in pair if one in found.finished]
@@ -259,12 +260,12 @@ def contrasts(
     return compared
 
 
-def says_much(found: experiments.Results) -> bool:
+def says_much(found: api.Results) -> bool:
     """Whether half of the settings are there."""
     return is_begun(found) and len(found.finished) >= len(found.missing)
 
 
-def is_begun(found: experiments.Results) -> bool:
+def is_begun(found: api.Results) -> bool:
     """Whether some settings are there, and not only those that it shares with `main`, if it has
     others."""
     own = {
@@ -279,7 +280,7 @@ def beside_paper(place: Path) -> str:
     """The page that holds every number of the paper against ours."""
     track = tracks.get_track(TRACK)
     experiment = experiments.every()["paper-beside-ours"]
-    exhibit = experiment.show(experiments.results(experiment, Scale(track), place))
+    exhibit = experiment.show(api.results(experiment, Scale(track), place))
     parts = ["# The paper beside ours", ABOUT_BESIDE]
     for table in exhibit.tables:
         parts += [f"## {table.title}", table.grid(), table.caption]

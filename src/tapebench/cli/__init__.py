@@ -10,12 +10,12 @@ import tyro
 from tapebench import __version__
 from tapebench.cli.bench import Bench
 from tapebench.cli.console import in_a_line
-from tapebench.cli.exam import Compare, Evaluate, Unseen, Verify
-from tapebench.cli.laws import Exact, Oracle, Show
+from tapebench.cli.evaluate import Compare, Evaluate, Unseen, Verify
+from tapebench.cli.physics import Exact, Oracle, Show
 from tapebench.cli.play import Play
+from tapebench.cli.query import Power, Query
 from tapebench.cli.report import Report
 from tapebench.cli.reproduce import Reproduce
-from tapebench.cli.results import Power, Query
 from tapebench.cli.splits import Splits
 from tapebench.cli.train import Train
 

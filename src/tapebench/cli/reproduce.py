@@ -15,7 +15,7 @@ from tapebench.cli.console import name_damage, parse_rules, screen
 from tapebench.cli.train import make_runs
 
 if TYPE_CHECKING:
-    from tapebench.experiments import Exhibit, Experiment, Results, Scale
+    from tapebench.experiments.api import Exhibit, Experiment, Results, Scale
 
 LITE = "lite"
 
@@ -62,6 +62,7 @@ class Reproduce:
 
     def run(self) -> None:
         from tapebench import experiments
+        from tapebench.experiments import api
 
         known = experiments.every()
         if self.name is not None:
@@ -74,8 +75,7 @@ class Reproduce:
             scale = self.scale(self.track or LITE)
             root = self.root
             found = {
-                name: experiments.results(experiment, scale, root)
-                for name, experiment in known.items()
+                name: api.results(experiment, scale, root) for name, experiment in known.items()
             }
             self.list(known, found)
             return
@@ -88,9 +88,9 @@ class Reproduce:
             return
         scale = self.scale(self.track or LITE)
         if not self.show:
-            specs = experiments.results(experiment, scale, self.results).specs
+            specs = api.results(experiment, scale, self.results).specs
             make_runs(specs, self.results, workers=self.workers)
-        self.exhibit(experiment, experiments.results(experiment, scale, self.results))
+        self.exhibit(experiment, api.results(experiment, scale, self.results))
 
     @property
     def root(self) -> Path:
@@ -101,11 +101,11 @@ class Reproduce:
 
     def best(self, experiment: Experiment) -> Results:
         """The published runs of the track asked for, or of the first that has any."""
-        from tapebench import experiments
+        from tapebench.experiments import api
 
         root = self.root
         for track in [self.track] if self.track else TRACKS:
-            found = experiments.results(experiment, self.scale(track), root)
+            found = api.results(experiment, self.scale(track), root)
             if found.finished or not found.settings:
                 return found
         raise ValueError(f"no runs of {experiment.name} come with the package")
@@ -143,7 +143,7 @@ class Reproduce:
 
     def scale(self, track: str) -> Scale:
         """How much is asked for."""
-        from tapebench.experiments import Scale
+        from tapebench.experiments.api import Scale
         from tapebench.runs.tracks import get_track
 
         rules = None if self.rules is None else parse_rules(self.rules)

@@ -1,190 +1,20 @@
-"""Experiments by name: which runs they take, and the tables and figures that come of them.
-
-An `Experiment` has settings, each a group of runs that differ by seed alone, and shows what it
-found from finished runs alone. `tape reproduce` makes what is missing in between. How much is done
-is a `Scale`: a track, and perhaps fewer seeds or rules.
-"""
+"""Experiments by name: groups of runs, and what they show. `tape reproduce` makes them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from importlib import import_module
-from pathlib import Path
-from typing import Any
 
-from tapebench.base import files
-from tapebench.exam.exam import Exam
-from tapebench.report.figures import Picture
-from tapebench.report.tables import Table
-from tapebench.runs import store, tracks
-from tapebench.runs.training import RunSpec
+from tapebench.experiments.api import Experiment
 
-
-@dataclass(frozen=True)
-class Scale:
-    """How much of an experiment is done."""
-
-    track: tracks.Track
-    seeds: int | None = None
-    """Seeds of every setting; by default as many as the experiment asks for."""
-    split: str | None = None
-    """Another split than the track's."""
-    rules: tuple[int, ...] | None = None
-    """Rules that evaluations ask about; by default those of the track."""
-
-    def runs(self, agent: str, seeds: int, label: str = "", **changes: Any) -> list[RunSpec]:
-        """A run of an agent for each seed; `seeds` is how many unless the scale says otherwise.
-
-        `label` says what is unusual about them, `changes` does so in fields of `RunSpec`. Runs with
-        nothing unusual are those of `tape bench`, and are shared with it and among experiments.
-        """
-        given = dict(changes)
-        if self.split is not None:
-            given.setdefault("split", self.split)
-        names = [self.track.name, label]
-        if self.rules is not None:
-            given["rules"] = self.rules
-            names.append("of-" + "-".join(map(str, self.rules[:8])))
-        given["experiment"] = "-".join(name for name in names if name)
-        count = seeds if self.seeds is None else self.seeds
-        return [self.track.spec(agent, seed, **given) for seed in range(count)]
-
-    def exam(self, **changes: Any) -> Exam:
-        """What is asked at this scale, by default of every run; `changes` are as for `make_exam`.
-
-        With another split, or without one of its own, it asks about as many rules as the track.
-        """
-        split = changes.get("split") or self.split or self.track.split
-        asked = self.track.rules_of(split) if self.rules is None else self.rules
-        given = {"split": split, "rules": None if asked is None else list(asked)}
-        return self.track.exam(**given | changes)
-
-    def about(self, **changes: Any) -> str:
-        """What was asked, as a sentence below a table; `changes` as for `exam`."""
-        exam = self.exam(**changes)
-        return (
-            f"Ours: track {self.track.name}, {exam.split}, L = {exam.task.length}, "
-            f"H = {exam.task.horizon}, {len(exam.rules)} rules with {exam.episodes} start tapes "
-            "each."
-        )
-
-
-@dataclass(frozen=True)
-class Exhibit:
-    """What an experiment shows."""
-
-    tables: tuple[Table, ...] = ()
-    pictures: tuple[Picture, ...] = ()
-
-    def save(self, place: Path, pdf: bool = False) -> None:
-        """Every table as Markdown, LaTeX and CSV, every figure as SVG, and as PDF if asked for."""
-        place.mkdir(parents=True, exist_ok=True)
-        for table in self.tables:
-            table.save(place)
-        for picture in self.pictures:
-            picture.save(place, pdf)
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """One experiment."""
-
-    name: str
-    about: str
-    settings: Callable[[Scale], Mapping[str, list[RunSpec]]]
-    """The runs of each setting; none for what needs no training, see `untrained`."""
-    show: Callable[[Results], Exhibit]
-    """From whatever is finished; of every setting at least one run, or nothing is said of it."""
-    paper: str = ""
-    """The tables and figures of the paper that it stands for, by their labels; empty for what is
-    new."""
-    seconds: float = 0.0
-    """What it takes to show it for the first time on one core, beside the runs; roughly, at the
-    size of `lite`."""
-
-
-@dataclass(frozen=True)
-class Results:
-    """What there is of an experiment in a results directory."""
-
-    scale: Scale
-    root: Path
-    settings: Mapping[str, list[RunSpec]]
-
-    @property
-    def specs(self) -> list[RunSpec]:
-        """Every run, none twice."""
-        return list({spec.id: spec for group in self.settings.values() for spec in group}.values())
-
-    @cached_property
-    def finished(self) -> dict[str, list[RunSpec]]:
-        """Those that are done as they would be today, of each setting that has any."""
-        found = {
-            name: [
-                spec
-                for spec in group
-                if store.is_finished(self.path(spec))
-                and not store.differences(self.path(spec), spec.id, spec.as_dict())
-            ]
-            for name, group in self.settings.items()
-        }
-        return {name: group for name, group in found.items() if group}
-
-    @property
-    def missing(self) -> list[str]:
-        """Settings of which nothing can be said yet."""
-        return [name for name in self.settings if name not in self.finished]
-
-    def path(self, spec: RunSpec) -> Path:
-        """The directory of a run."""
-        return self.root / str(spec.id)
-
-    def summaries(self, setting: str) -> list[dict[str, Any]]:
-        """What its finished runs came to, see `training.summarise`."""
-        group = self.finished.get(setting, [])
-        return [files.read_json(self.path(spec) / "summary.json") for spec in group]
-
-    def mark(self, spec: RunSpec) -> str:
-        """A finished run by what it came to: another name if it is made anew."""
-        return f"{spec.agent}-{spec.seed}-{store.result_hash(self.path(spec))}"
-
-    def of(self, name: str) -> Results:
-        """What there is of another experiment, at the same scale in the same directory."""
-        return results(every()[name], self.scale, self.root)
-
-    def kept(self, exam: Exam, name: str, compute: Callable[[], Any]) -> Any:
-        """A JSON document about an exam: computed once, then read from the results directory.
-
-        `name` has to say all that it depends on beside the exam.
-        """
-        file = self.kept_file(exam, name)
-        if not file.is_file():
-            document = compute()
-            file.parent.mkdir(parents=True, exist_ok=True)
-            files.write_json(file, document)
-        return files.read_json(file)
-
-    def kept_file(self, exam: Exam, name: str) -> Path:
-        """Where that document is, once it is computed."""
-        return self.root / "computed" / exam.hash / f"{name}.json"
-
-    @cached_property
-    def exam(self) -> Exam:
-        """What all runs were asked, where that is the same."""
-        exams = {spec.exam.hash: spec.exam for spec in self.specs}
-        if len(exams) != 1:
-            raise ValueError("the runs of this experiment sat different exams")
-        return next(iter(exams.values()))
-
-
-def untrained(scale: Scale) -> dict[str, list[RunSpec]]:
-    """The settings of an experiment that needs no runs."""
-    return {}
-
-
-MODULES = ("paper", "references", "ablations", "partitions", "knowledge", "worlds", "beside")
+MODULES = (
+    "main",
+    "planning",
+    "ablations",
+    "unseen",
+    "probes",
+    "world_models",
+    "paper_comparison",
+)
 """Where experiments are defined, in the order in which they are listed."""
 
 
@@ -192,8 +22,3 @@ def every() -> dict[str, Experiment]:
     """All experiments by name."""
     parts = [import_module(f"tapebench.experiments.{name}").EXPERIMENTS for name in MODULES]
     return {experiment.name: experiment for part in parts for experiment in part}
-
-
-def results(experiment: Experiment, scale: Scale, root: Path) -> Results:
-    """What there is of an experiment in a results directory."""
-    return Results(scale, root, experiment.settings(scale))

@@ -17,8 +17,8 @@ from tapebench.base import files, seeding
 from tapebench.exam import metrics, policy
 from tapebench.exam.exam import SUBSETS
 from tapebench.exam.policy import Policy
-from tapebench.experiments import Exhibit, Experiment, Results, Scale
-from tapebench.experiments.paper import examined
+from tapebench.experiments.api import Exhibit, Experiment, Results, Scale
+from tapebench.experiments.main import examined
 from tapebench.experiments.variants import (
     Variant,
     compare,

@@ -13,7 +13,7 @@ import numpy as np
 from tapebench import stats
 from tapebench.exam import baselines
 from tapebench.exam.exam import SUBSETS, Exam
-from tapebench.experiments import Exhibit, Experiment, Results, Scale
+from tapebench.experiments.api import Exhibit, Experiment, Results, Scale
 from tapebench.report.figures import SIDE_NAMES, Panel, Picture, Series, dots
 from tapebench.report.tables import CEILING, REFERENCE, Column, Row, Table
 from tapebench.runs.training import RunSpec

@@ -117,7 +117,7 @@ def assemble(title: str, body: str, document: Any, script: str) -> str:
 @cache
 def asset(name: str) -> str:
     """A shipped style or script."""
-    return resources.files("tapebench").joinpath(f"data/{name}").read_text()
+    return resources.files("tapebench").joinpath(f"web/{name}").read_text()
 
 
 def _contents(sections: Sequence[Section]) -> str:

@@ -68,9 +68,6 @@ def step(tape: Tape, cell: Any, rule: Any, length: int) -> Tape:
     return evolve(flip(tape, cell), rule, length)
 
 
-pass
-
-
 WOLFRAM_SOURCE = (
     "S. Wolfram, A New Kind of Science (2002); the classes of the 88 representatives as listed in "
     "G. J. Martinez, A Note on Elementary Cellular Automata Classification, "

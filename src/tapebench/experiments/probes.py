@@ -21,8 +21,8 @@ from tapebench.exam import policy as policies
 from tapebench.exam.exam import SUBSETS, Exam
 from tapebench.exam.policy import Policy
 from tapebench.exam.rollout import watch
-from tapebench.experiments import Exhibit, Experiment, Results, Scale
 from tapebench.experiments.ablations import of_networks
+from tapebench.experiments.api import Exhibit, Experiment, Results, Scale
 from tapebench.experiments.variants import share
 from tapebench.planning.belief import bayes_filter
 from tapebench.report.figures import SIDE_NAMES, Panel, Picture, Series, lines

@@ -17,9 +17,9 @@ from tapebench.base import files
 from tapebench.exam import baselines, metrics
 from tapebench.exam.exam import SUBSETS, Exam
 from tapebench.exam.rollout import rollout
-from tapebench.experiments import Exhibit, Experiment, Results, Scale
 from tapebench.experiments.ablations import of_networks
-from tapebench.experiments.paper import FRESH, SEEDS
+from tapebench.experiments.api import Exhibit, Experiment, Results, Scale
+from tapebench.experiments.main import FRESH, SEEDS
 from tapebench.experiments.variants import over_seeds, share
 from tapebench.report.figures import Picture, boxes, dots
 from tapebench.report.tables import CEILING, REFERENCE, Cell, Column, Row, Table

@@ -16,10 +16,10 @@ from scipy.stats import binomtest
 from tapebench import stats
 from tapebench.exam import baselines, metrics
 from tapebench.exam.exam import SUBSETS, Exam
-from tapebench.experiments import Results
-from tapebench.experiments.paper import RULES
-from tapebench.experiments.published import published, span, statements
-from tapebench.experiments.references import CANDIDATE_SETS, SMALL, drop, planners, watch
+from tapebench.experiments.api import Results
+from tapebench.experiments.main import RULES
+from tapebench.experiments.paper_tables import published, span, statements
+from tapebench.experiments.planning import CANDIDATE_SETS, SMALL, drop, planners, watch
 from tapebench.physics import exact, features
 from tapebench.planning.belief import BETA
 from tapebench.planning.mpc import CANDIDATES, PLAN

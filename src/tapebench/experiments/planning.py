@@ -18,7 +18,8 @@ from tapebench.base import seeding
 from tapebench.exam import baselines, metrics
 from tapebench.exam.exam import SUBSETS, Exam
 from tapebench.exam.rollout import rollout
-from tapebench.experiments import Exhibit, Experiment, Results, untrained
+from tapebench.experiments.api import Exhibit, Experiment, Results, untrained
+from tapebench.experiments.main import TRAIN_ON_TEST
 from tapebench.experiments.variants import over_seeds, share
 from tapebench.physics import exact, features
 from tapebench.planning import mpc as mpcs
@@ -140,7 +141,7 @@ def show_bounds(results: Results) -> Exhibit:
 
 def _trained_on_test(results: Results, sides: tuple[str, ...]) -> list[Row]:
     """Agents that were trained on the held-out rules, as far as their runs are finished."""
-    other = results.of("train-on-test")
+    other = results.of(TRAIN_ON_TEST.settings)
     rows = []
     for setting in other.finished:
         if not setting.endswith("on test"):

@@ -12,8 +12,8 @@ import numpy as np
 from tapebench import agents
 from tapebench.exam import baselines
 from tapebench.exam.exam import SUBSETS
-from tapebench.experiments import Exhibit, Experiment, Results, Scale
-from tapebench.experiments import forecasts as credibility
+from tapebench.experiments import forecasts
+from tapebench.experiments.api import Exhibit, Experiment, Results, Scale
 from tapebench.experiments.variants import (
     Variant,
     compare,
@@ -81,14 +81,14 @@ def credibility_settings(scale: Scale) -> dict[str, list[RunSpec]]:
 
 def show_credibility(results: Results) -> Exhibit:
     """Forecasts of the models, and success against how far ahead `dreamer` imagines."""
-    found = forecasts(results)
+    found = gather_forecasts(results)
     return Exhibit(
         tables=(*_one_step_tables(found), *_imagination_tables(results)),
         pictures=(_depth_picture(found), _calibration_picture(found), *_imagined(results)),
     )
 
 
-def forecasts(results: Results) -> dict[str, list[Foreseen]]:
+def gather_forecasts(results: Results) -> dict[str, list[Foreseen]]:
     """What models foresee, by name and seed, and the filters beside them, which have one each."""
     exam = results.exam
     models = {"dreamer": imagined(usual_imagination()), "automata": "automata"}
@@ -99,7 +99,7 @@ def forecasts(results: Results) -> dict[str, list[Foreseen]]:
     }
     for name, which in FILTERS.items():
         candidates = splits.select(exam.origin, which)
-        model = partial(credibility.forecast_filter, candidates)
+        model = partial(forecasts.forecast_filter, candidates)
         found[name] = [_kept(results, f"filter-{which}", model)]
     return found
 
@@ -107,17 +107,17 @@ def forecasts(results: Results) -> dict[str, list[Foreseen]]:
 def foreseen(results: Results, spec: RunSpec) -> Foreseen:
     """What the model of a run foresees of the exam's episodes. Measured once, then kept."""
 
-    def model(seen: credibility.Record, depth: int) -> credibility.Forecast:
-        return credibility.load_model(results.path(spec))(seen, depth)
+    def model(seen: forecasts.Record, depth: int) -> forecasts.Forecast:
+        return forecasts.load_model(results.path(spec))(seen, depth)
 
     return _kept(results, results.mark(spec), model)
 
 
-def _kept(results: Results, name: str, model: credibility.Model) -> Foreseen:
+def _kept(results: Results, name: str, model: forecasts.Model) -> Foreseen:
     def compute() -> Foreseen:
         exam = results.exam
-        seen = credibility.record(replace(exam, episodes=EPISODES))
-        depth = min(credibility.DEPTH, exam.task.horizon)
+        seen = forecasts.record(replace(exam, episodes=EPISODES))
+        depth = min(forecasts.DEPTH, exam.task.horizon)
         sides = {subset: rows for subset in SUBSETS if len(rows := exam.rows(subset))}
         return _about(model(seen, depth), seen, sides)
 
@@ -126,10 +126,10 @@ def _kept(results: Results, name: str, model: credibility.Model) -> Foreseen:
 
 
 def _about(
-    forecast: credibility.Forecast, seen: credibility.Record, sides: dict[str, np.ndarray]
+    forecast: forecasts.Forecast, seen: forecasts.Record, sides: dict[str, np.ndarray]
 ) -> dict[str, Any]:
     """One forecast in numbers, by subset."""
-    found = credibility.assess(forecast, seen)
+    found = forecasts.assess(forecast, seen)
     document = {}
     for subset, rules in sides.items():
         share, confidence, right = found.calibration(rules)

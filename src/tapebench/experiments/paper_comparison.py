@@ -17,19 +17,28 @@ from tapebench.base import seeding
 from tapebench.base.files import read_json
 from tapebench.exam import baselines, metrics
 from tapebench.exam.exam import SUBSETS
-from tapebench.experiments import Exhibit, Experiment, Results, untrained
-from tapebench.experiments.checks import check_table
-from tapebench.experiments.paper import RULES, SEEDS, examined_file, longer_exam, only_side
-from tapebench.experiments.partitions import PARTITIONS
-from tapebench.experiments.published import Published, published, span, statements
-from tapebench.experiments.references import (
-    CANDIDATE_SETS,
-    SMALL,
-    drop,
-    planners,
-    watch,
+from tapebench.experiments.api import Exhibit, Experiment, Results, untrained
+from tapebench.experiments.main import (
+    RULES,
+    SEEDS,
+    TRAIN_ON_TEST,
+    examined_file,
+    fixed_settings,
+    longer_exam,
+    main_settings,
+    only_side,
+    small_settings,
 )
-from tapebench.experiments.worlds import foreseen, imagined, usual_imagination
+from tapebench.experiments.paper_checks import check_table
+from tapebench.experiments.paper_tables import Published, published, span, statements
+from tapebench.experiments.planning import CANDIDATE_SETS, SMALL, drop, planners, watch
+from tapebench.experiments.unseen import PARTITIONS
+from tapebench.experiments.world_models import (
+    credibility_settings,
+    foreseen,
+    imagined,
+    usual_imagination,
+)
 from tapebench.physics import exact, features
 from tapebench.physics.families import elementary
 from tapebench.planning.belief import BETA
@@ -64,7 +73,7 @@ Measured = Mapping[str, Mapping[str, Mapping[str, Cell]]]
 
 def measured_main(results: Results, keys: Sequence[str]) -> Measured:
     """Every agent's finished runs."""
-    main = results.of("main")
+    main = results.of(main_settings)
     return {
         agent: {OURS: {key: _of_runs(runs, key) for key in keys}}
         for agent in tracks.AGENTS
@@ -74,7 +83,7 @@ def measured_main(results: Results, keys: Sequence[str]) -> Measured:
 
 def measured_horizons(results: Results, keys: Sequence[str]) -> Measured:
     """The same at the track's two horizons, the longer as far as `holdout-length` has measured."""
-    main = results.of("main")
+    main = results.of(main_settings)
     found: dict[str, Any] = {}
     for agent in tracks.AGENTS:
         specs = main.finished.get(agent, [])
@@ -109,7 +118,7 @@ def _over_seeds(values: Iterable[Any]) -> Cell:
 
 def measured_bounds(results: Results, keys: Sequence[str]) -> Measured:
     """Agents trained on held-out rules, the planner under each objective, and exact feasibility."""
-    trained = results.of("train-on-test")
+    trained = results.of(TRAIN_ON_TEST.settings)
     on_test = {
         f"{OURS}, {setting.split(',')[0]}": {
             key: _of_runs(trained.summaries(setting), f"ood.{key}") for key in keys
@@ -161,7 +170,7 @@ def measured_types(results: Results, keys: Sequence[str]) -> Measured:
 def measured_fixed(results: Results, keys: Sequence[str]) -> Measured:
     """Runs on a single rule."""
     found = {}
-    other = results.of("fixed-rules")
+    other = results.of(fixed_settings)
     for setting in other.finished:
         runs = [only_side(run) for run in other.summaries(setting)]
         kind = features.table()[int(setting.rsplit(" ", 1)[1])].type
@@ -192,7 +201,7 @@ def measured_small(results: Results, keys: Sequence[str]) -> Measured:
             row[f"{OURS}, {name}"] = {"success": one.reached(at), "episodes": episodes}
         ceilings = exam.ceilings(exam.optimal_steps())[at]
         row[f"{OURS}, exact ceiling"] = {"success": float(ceilings.mean())}
-    other = results.of("small-scale")
+    other = results.of(small_settings)
     for setting in other.finished:
         runs = other.summaries(setting)
         sides = [side for side in SUBSETS if all(side in run for run in runs)]
@@ -222,7 +231,7 @@ def measured_credibility(results: Results, keys: Sequence[str]) -> Measured:
     """One-step error of `dreamer`, and its success beside the planner's on held-out rules."""
     ahead = _foreseen(results)
     error = {side: _over_seeds(run[0] for run in runs) for side, runs in ahead.items()}
-    ours = _of_runs(results.of("main").summaries("dreamer"), "ood.success")
+    ours = _of_runs(results.of(main_settings).summaries("dreamer"), "ood.success")
     exam = results.scale.exam()
     gap = {
         f"{OURS}, {name}": {"dreamer": ours, "mpc": one.reached(exam.rows("ood"))}
@@ -233,7 +242,7 @@ def measured_credibility(results: Results, keys: Sequence[str]) -> Measured:
 
 def _foreseen(results: Results) -> dict[str, list[list[float | None]]]:
     """By side, what the usual `dreamer` foresees wrongly by steps ahead, of each finished run."""
-    other = results.of("dreamer-credibility")
+    other = results.of(credibility_settings)
     runs = [foreseen(other, spec) for spec in other.finished.get(imagined(usual_imagination()), [])]
     return {
         side: [run[side]["depth"] for run in runs] for side in SUBSETS if runs and side in runs[0]

@@ -8,7 +8,7 @@ import pytest
 
 from tapebench.physics.families import elementary
 from tapebench.physics.features import TYPES
-from tapebench.report import drawing, figures, illustrations
+from tapebench.report import drawing, figures, illustrations, style
 from tapebench.report.figures import Panel, Picture, RulePoint, Series
 from tapebench.stats import Interval, performance_profile
 from tapebench.tasks.render import Panel as Episode
@@ -114,9 +114,9 @@ def test_drawing_leaves_the_global_style_alone(drawn):
 
 
 def test_colours_for_types_and_sides_are_of_the_palette():
-    assert set(figures.TYPE_COLOURS) == set(TYPES) == set(figures.TYPE_MARKERS)
-    assert len(set(figures.PALETTE)) == len(figures.PALETTE)
-    assert {*figures.TYPE_COLOURS.values(), *figures.SIDE_COLOURS.values()} <= set(figures.PALETTE)
+    assert set(style.TYPE_COLOURS) == set(TYPES) == set(style.TYPE_MARKERS)
+    assert len(set(style.PALETTE)) == len(style.PALETTE)
+    assert {*style.TYPE_COLOURS.values(), *style.SIDE_COLOURS.values()} <= set(style.PALETTE)
 
 
 def test_an_inlined_figure_is_xml_with_a_label_and_the_colours_of_its_page(drawn):

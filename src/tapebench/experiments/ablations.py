@@ -29,7 +29,8 @@ from tapebench.experiments.variants import (
     success_table,
 )
 from tapebench.planning.belief import bayes_filter
-from tapebench.report.figures import SIDE_NAMES, Panel, Picture, Series, lines
+from tapebench.report.figures import Panel, Picture, Series, lines
+from tapebench.report.style import SIDE_NAMES
 from tapebench.report.tables import CEILING, REFERENCE, Cell, Column, Row, Table
 from tapebench.runs.training import RunSpec
 from tapebench.tasks import splits

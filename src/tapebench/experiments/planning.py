@@ -25,7 +25,8 @@ from tapebench.physics import exact, features
 from tapebench.planning import mpc as mpcs
 from tapebench.planning.belief import BETA, bayes_filter, identify
 from tapebench.planning.mpc import CANDIDATES, OBJECTIVES, PLAN, mpc
-from tapebench.report.figures import SIDE_NAMES, Panel, Picture, Series, lines
+from tapebench.report.figures import Panel, Picture, Series, lines
+from tapebench.report.style import SIDE_NAMES
 from tapebench.report.tables import CEILING, REFERENCE, Cell, Column, Row, Table
 from tapebench.stats import Interval
 

@@ -25,7 +25,8 @@ from tapebench.experiments.ablations import of_networks
 from tapebench.experiments.api import Exhibit, Experiment, Results, Scale
 from tapebench.experiments.variants import share
 from tapebench.planning.belief import bayes_filter
-from tapebench.report.figures import SIDE_NAMES, Panel, Picture, Series, lines
+from tapebench.report.figures import Panel, Picture, Series, lines
+from tapebench.report.style import SIDE_NAMES
 from tapebench.report.tables import REFERENCE, Column, Row, Table
 from tapebench.runs import training
 from tapebench.runs.training import RunSpec

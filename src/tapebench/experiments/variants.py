@@ -14,7 +14,8 @@ from tapebench import stats
 from tapebench.exam import baselines
 from tapebench.exam.exam import SUBSETS, Exam
 from tapebench.experiments.api import Exhibit, Experiment, Results, Scale
-from tapebench.report.figures import SIDE_NAMES, Panel, Picture, Series, dots
+from tapebench.report.figures import Panel, Picture, Series, dots
+from tapebench.report.style import SIDE_NAMES
 from tapebench.report.tables import CEILING, REFERENCE, Column, Row, Table
 from tapebench.runs.training import RunSpec
 from tapebench.stats import Interval

@@ -21,7 +21,8 @@ from tapebench.experiments.variants import (
     over_seeds,
     share,
 )
-from tapebench.report.figures import SIDE_NAMES, Panel, Picture, Series, lines
+from tapebench.report.figures import Panel, Picture, Series, lines
+from tapebench.report.style import SIDE_NAMES
 from tapebench.report.tables import CEILING, REFERENCE, Column, Row, Table
 from tapebench.runs.training import RunSpec
 from tapebench.tasks import splits

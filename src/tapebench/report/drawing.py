@@ -75,7 +75,7 @@ def drawing(function: Callable[P, Figure]) -> Callable[P, Drawing]:
 
 
 def _draw(figure: Figure, ending: str) -> bytes:
-    from tapebench.report.figures import styled
+    from tapebench.report.style import styled
 
     out = io.BytesIO()
     metadata = {"Date" if ending == "svg" else "CreationDate": None}

@@ -14,9 +14,10 @@ from tapebench.exam import seating
 from tapebench.exam.baselines import PLANNER, Baseline
 from tapebench.exam.metrics import SOFT
 from tapebench.physics import features
-from tapebench.report import figures
+from tapebench.report import figures, style
 from tapebench.report.contests import RELATIONS, Contest, Entry, relation
-from tapebench.report.figures import SIDE_NAMES, Panel, Picture, RulePoint, Series
+from tapebench.report.figures import Panel, Picture, RulePoint, Series
+from tapebench.report.style import SIDE_NAMES
 from tapebench.report.tables import CEILING, REFERENCE, Cell, Column, Row, Table
 from tapebench.stats import Interval, Profile
 
@@ -389,7 +390,7 @@ def success_picture(contest: Contest) -> Picture:
     known = {side.upper(): _ceiling(contest, side) for side in sides}
     if all(value is not None for value in known.values()):
         drawn["exact ceiling"] = {side: float(value or 0.0) for side, value in known.items()}
-    colours = {side.upper(): figures.SIDE_COLOURS[side] for side in sides}
+    colours = {side.upper(): style.SIDE_COLOURS[side] for side in sides}
     return Picture(
         f"{contest.slug}-success",
         "Strict success",

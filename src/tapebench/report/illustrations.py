@@ -7,9 +7,10 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from tapebench.physics import features, space, starts
 from tapebench.physics.families import elementary
-from tapebench.report import figures
+from tapebench.report import figures, style
 from tapebench.report.drawing import drawing
-from tapebench.report.figures import DIM, FAINT, INK, PALETTE, Picture
+from tapebench.report.figures import Picture
+from tapebench.report.style import DIM, FAINT, INK, PALETTE
 from tapebench.tasks.render import Panel as Episode
 
 EXAMPLE_RULE, EXAMPLE_LENGTH, EXAMPLE_TAPE, EXAMPLE_CELLS = 30, 8, 2, (3, 6)
@@ -42,7 +43,7 @@ def _draw_rollout() -> Figure:
         stages.append((f"flip cell {cell}", space.flip(stages[-1][1], cell), cell))
         evolved = elementary.evolve(stages[-1][1], EXAMPLE_RULE, EXAMPLE_LENGTH)
         stages.append(("update", evolved, -1))
-    with figures.styled():
+    with style.styled():
         figure = Figure(figsize=(8.6, 1.3), layout="constrained")
         axes = figure.subplots(1, len(stages))
         for axis, (title, state, cell) in zip(axes, stages, strict=True):
@@ -78,7 +79,7 @@ def _draw_pipeline() -> Figure:
         ("Exam", "every rule, the same\nstart tapes for all;\nID and OOD apart"),
         ("Report", "intervals over seeds,\nbeside trivial lines,\nplanner and ceiling"),
     )
-    with figures.styled():
+    with style.styled():
         figure = Figure(figsize=(8.8, 1.7))
         axis = figure.add_axes((0.01, 0.02, 0.98, 0.96))
         axis.set_axis_off()

@@ -1,19 +1,16 @@
 """The pages of the agents are what their sources say."""
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tapebench import agents
+from tapebench.pages import agents as agent_pages
 from tapebench.runs import tracks
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tools"))
-
-import agent_pages  # noqa: E402
 
 
 @pytest.mark.parametrize("name", agents.NAMES)

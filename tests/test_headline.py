@@ -1,18 +1,16 @@
 """The README's headline is made of stored runs, always the same, or not at all."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
 from stored_runs import store_run
+from tapebench.pages import headline
 from tapebench.report import findings
 from tapebench.runs import published, tracks
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tools"))
 
-import headline  # noqa: E402
 
 LITE = tracks.get_track("lite")
 

@@ -1,21 +1,19 @@
 """The page of results says what the numbers say, always the same, and is up to date."""
 
 import re
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from stored_runs import store_run
+from tapebench.pages import claims
+from tapebench.pages import results as results_page
 from tapebench.runs import published, tracks
 from tapebench.stats import Interval
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tools"))
 
-import claims  # noqa: E402
-import results_page  # noqa: E402
 
 FULL = tracks.get_track("full")
 

@@ -1,0 +1,325 @@
+"""The page of every agent: what it is, its options, how they were chosen, and what it reaches.
+
+    python tools/agent_pages.py                    # write the pages again
+    python tools/agent_pages.py --results runs     # and take the figures of these runs along
+
+The text comes from the agent's module, options from its `Config`, the search from `docs/tuning`,
+and the paper's figures from `tapebench/data/paper.json`. Ours come from the published results;
+`docs/agents/results.json` has a row for every run that is shown and not among these. Beside a page
+stand the learning curves of its table. A test fails when a page or a picture is not what this
+writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tapebench import agents, stats
+from tapebench.base import files
+from tapebench.experiments.paper_tables import published as tables_of_paper
+from tapebench.experiments.variants import curve_panels
+from tapebench.report.figures import Picture, lines
+from tapebench.runs.published import directory, pieces
+from tapebench.runs.tracks import get_track
+
+ROOT = Path(__file__).parents[3]
+"""The checkout that the documents are in."""
+PAGES = ROOT / "docs" / "agents"
+TUNING = ROOT / "docs" / "tuning"
+FIGURES = PAGES / "results.json"
+SEARCHES = (None, "sizes", "returns")
+"""In the order in which they are made."""
+
+STEPS = 200_000
+"""Of a search, unless said otherwise."""
+
+ASKED = ("agent", "config", "seed", "split", "train_on", "length", "horizon", "steps")
+
+
+def main() -> None:
+    """Collect figures if asked to, then write the pages."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--results", type=Path, help="a results directory to take figures from")
+    options = parser.parse_args()
+    # What was asked the same is the same run, whatever it is called: the newer row counts.
+    found = collect(options.results) if options.results is not None else ()
+    rows = {asked(row): row for row in [*unpublished(), *found]}
+    for row in published():
+        rows.pop(asked(row), None)
+    document = sorted(rows.values(), key=lambda row: str(row["run"]))
+    told = ",\n ".join(json.dumps(row) for row in document)
+    files.write_text(FIGURES, f"[\n {told}\n]\n")
+    for name in agents.NAMES:
+        files.write_text(PAGES / f"{name}.md", page(name))
+        (PAGES / f"{name}.svg").unlink(missing_ok=True)
+        if drawn := curves(name):
+            files.write_bytes(PAGES / f"{name}.svg", drawn.svg)
+
+
+def is_usual(spec: Mapping[str, Any]) -> bool:
+    """Whether a run can be told by its agent's options and what the tables have columns for.
+
+    Others were asked about a part of the rules, with cells hidden or for another reward; they stand
+    with the experiments that they are of.
+    """
+    if spec["rules"] not in (None, spec["train_on"]):
+        return False
+    return (spec["mask"], spec["reward"], spec["success_bonus"]) == ([], "distance", 1.0)
+
+
+def collect(root: Path) -> Iterable[dict[str, Any]]:
+    """A row for every finished run that is usual."""
+    for path in sorted(root.glob("*/*/*/*/summary.json")):
+        spec = files.read_json(path.parent / "spec.json")
+        if not is_usual(spec):
+            continue
+        summary = files.read_json(path)
+        yield {
+            "run": str(path.parent.relative_to(root)),
+            "agent": spec["agent"],
+            "config": spec["config"],
+            "seed": spec["seed"],
+            "split": spec["split"],
+            "train_on": spec["train_on"],
+            "length": spec["length"],
+            "horizon": spec["horizon"],
+            "steps": spec["steps"],
+            **{
+                side: {
+                    key: round(value, 5)
+                    for key, value in summary[side].items()
+                    if isinstance(value, float)
+                }
+                for side in ("id", "ood")
+                if side in summary
+            },
+            "curve": {
+                name: [round(value, 4) for value in values]
+                for name, values in summary["curve"].items()
+            },
+        }
+
+
+def asked(row: dict[str, Any]) -> str:
+    """What a row is about, as text."""
+    return json.dumps([row[key] for key in ASKED], sort_keys=True)
+
+
+def unpublished() -> list[dict[str, Any]]:
+    """The rows of runs that are not among the published results."""
+    return json.loads(FIGURES.read_text())
+
+
+@cache
+def published() -> tuple[dict[str, Any], ...]:
+    """The rows of those that are."""
+    return tuple(collect(directory())) if pieces() else ()
+
+
+def page(agent: str) -> str:
+    """The text of one page."""
+    module = import_module(f"tapebench.agents.{agent.replace('-', '_')}")
+    title, _, body = inspect.cleandoc(module.__doc__ or "").partition("\n\n")
+    parts = [
+        f"# `{agent}`",
+        " ".join(title.split()),
+        body,
+        "## Options",
+        "Change any of them by `tape train " + agent + " --set NAME=VALUE`.",
+        options_table(module.Config),
+        "## How they were chosen",
+        *tuning(agent),
+        "## Results",
+        *results(agent),
+    ]
+    return "\n\n".join(part.rstrip() for part in parts if part) + "\n"
+
+
+def options_table(config: type[Any]) -> str:
+    """Name, default and meaning of every field."""
+    meaning = meanings(config)
+    rows = [
+        (f"`{entry.name}`", f"`{entry.default}`", meaning[entry.name]) for entry in fields(config)
+    ]
+    return table(("option", "default", "meaning"), rows)
+
+
+def meanings(config: type[Any]) -> dict[str, str]:
+    """The docstring behind every field of a config and of those that it inherits from."""
+    found: dict[str, str] = {}
+    for kind in reversed(config.__mro__[:-1]):
+        (tree,) = ast.parse(inspect.cleandoc(inspect.getsource(kind))).body
+        assert isinstance(tree, ast.ClassDef)
+        for field, text in zip(tree.body, tree.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                assert isinstance(field.target, ast.Name)
+                found[field.target.id] = " ".join(ast.literal_eval(text.value).split())
+    return found
+
+
+def tuning(agent: str) -> Iterable[str]:
+    """What the search of each network found."""
+    notes = TUNING / f"{agent}.md"
+    yield notes.read_text() if notes.is_file() else ""
+    every = [json.loads(path.read_text()) for path in TUNING.glob("*.json")]
+    ours = [found for found in every if found["agent"] == agent]
+    for found in sorted(ours, key=lambda found: (found["network"], SEARCHES.index(found["then"]))):
+        network = found["network"]
+        flags = f" --then {found['then']}" if found["then"] else ""
+        flags += f" --steps {found['steps']}" if found["steps"] != STEPS else ""
+        first = "the best so far" if found["then"] else "the default when the search began"
+        yield (
+            f"Network `{network}`: `python tools/tune.py {agent} --network {network}{flags}`, "
+            f"{found['steps']:,} steps, {found['seeds']} seeds, trained on one side of the split "
+            "`tuning` and judged by success on the other. No rule that is held out in `fps30` or "
+            f"`matched30` takes part. The first row is {first}."
+        )
+        trials = sorted(found["trials"], key=lambda row: row["trial"])
+        names = list(found["space"])
+        rows = [
+            (
+                *(f"`{row['options'].get(name, found['defaults'][name])}`" for name in names),
+                f"{np.mean(row['training']):.3f}",
+                f"{np.mean(row['validation']):.3f}",
+            )
+            for row in trials
+            if row["validation"]
+        ]
+        yield table((*(f"`{name}`" for name in names), "trained on", "validation"), rows)
+
+
+def results(agent: str) -> Iterable[str]:
+    """Our figures beside the paper's, their curves, then fixed rules."""
+    paper = tables_of_paper()["main"].rows.get(agent)
+    yield f"`tape train {agent} --seeds 5`, on `fps30` at L = H = 32 unless said otherwise."
+    rows = [
+        (
+            options,
+            split,
+            f"{steps:,}",
+            len(runs),
+            *(interval(run[side]["success"] for run in runs) for side in ("id", "ood")),
+        )
+        for (options, split, steps), runs in across(agent).items()
+    ]
+    if paper:
+        success = (printed(paper[f"{side}.success"]) for side in ("id", "ood"))
+        rows.append(("the paper", "its own", "200,000", paper["seeds"], *success))
+    header = ("options", "split", "steps", "seeds", "ID success", "OOD success")
+    yield table(header, rows) if rows else "No figures yet."
+    if drawn := curves(agent):
+        yield f"![{drawn.title}]({agent}.svg)"
+        yield drawn.caption
+    fixed: dict[Any, list[float]] = defaultdict(list)
+    for options, row in told(agent):
+        if isinstance(row["train_on"], list) and len(row["train_on"]) == 1:
+            side = next(row[side] for side in ("id", "ood") if side in row)
+            where = row["train_on"][0], options, row["length"], row["steps"]
+            fixed[where].append(side["success"])
+    if fixed:
+        yield "Trained and examined on one rule:"
+        yield table(
+            ("rule", "options", "cells", "steps", "seeds", "success"),
+            [
+                (rule, options, length, f"{steps:,}", len(values), interval(values))
+                for (rule, options, length, steps), values in sorted(fixed.items())
+            ],
+        )
+
+
+def across(agent: str) -> dict[tuple[str, str, int], list[dict[str, Any]]]:
+    """Runs that learned from all training rules of a split, by options, split and steps."""
+    found: dict[Any, list[Any]] = defaultdict(list)
+    for options, row in told(agent):
+        is_full_size = (row["length"], row["horizon"]) == (32, 32)
+        if row["train_on"] == "train" and is_full_size:
+            found[options, row["split"], row["steps"]].append(row)
+    return dict(sorted(found.items()))
+
+
+def told(agent: str) -> Iterable[tuple[str, dict[str, Any]]]:
+    """Every run of an agent, with its options as differences from the defaults of today."""
+    now = asdict(agents.configure(agent))
+    for row in [*unpublished(), *published()]:
+        if row["agent"] == agent:
+            given = row["config"] | (
+                {"total_steps": now["total_steps"]} if "total_steps" in now else {}
+            )
+            if given.keys() != now.keys():
+                raise ValueError(
+                    f"{row['run']} has other options than {agent} today: say in it which"
+                )
+            changed = [f"{key}={given[key]}" for key, value in now.items() if given[key] != value]
+            yield " ".join(changed) or "defaults", row
+
+
+def curves(agent: str) -> Picture | None:
+    """Success in the course of training on the split and for the steps of the track `full`.
+
+    Of published runs alone: settings of yesterday stay in the table, and would crowd this.
+    """
+    track = get_track("full")
+    today = {asked(row) for row in published()}
+    shown = {
+        options: [run["curve"] for run in runs]
+        for (options, split, steps), runs in across(agent).items()
+        if (split, steps) == (track.split, track.steps) and all(asked(run) in today for run in runs)
+    }
+    if not shown:
+        return None
+    panels = curve_panels(track.exam(), {short(name, shown): runs for name, runs in shown.items()})
+    return Picture(
+        agent,
+        f"Learning curves of {agent}",
+        "Strict success at every evaluation: mean over the seeds of the table, with a band of the "
+        "95% t interval; of the settings whose runs come with the package. Dotted: references, "
+        "which need no training, and the exact ceiling.",
+        lines(panels, x="environment steps", y="strict success"),
+    )
+
+
+def short(options: str, others: Iterable[str]) -> str:
+    """The first of some options, and those that tell it from others that begin alike."""
+    words = options.split()
+    if len(words) < 3:
+        return ", ".join(words)
+    alike = [set(other.split()) for other in others if other.split()[0] == words[0]]
+    return ", ".join(
+        word
+        for place, word in enumerate(words)
+        if place == 0 or not all(word in other for other in alike)
+    )
+
+
+def interval(values: Iterable[float]) -> str:
+    """A share: mean and 95% t-interval over seeds."""
+    found = np.asarray([*values])
+    if len(found) < 2:
+        return f"{found.mean():.3f}"
+    around = stats.within_0_and_1(stats.t_interval(found))
+    return f"{found.mean():.3f} [{around.low:.3f}, {around.high:.3f}]"
+
+
+def printed(value: list[float]) -> str:
+    """A figure of the paper with its interval."""
+    mean, low, high = value
+    return f"{mean:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def table(header: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
+    """A table in Markdown."""
+    lines = [[*map(str, header)], *([*map(str, row)] for row in rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -24,7 +24,7 @@ from tapebench.exam import bundle
 from tapebench.report import contests, summary
 from tapebench.runs import evaluation, store, sweep, tracks
 from tapebench.runs.executors import Local
-from tapebench.runs.plan import START, estimate, make_plan
+from tapebench.runs.plan import START, estimate, make_plan, run_plan
 from tapebench.runs.results import load_results
 from test_cli import tape
 from test_training import same_results
@@ -58,7 +58,7 @@ def ignore(*anything):
 
 def run_tiny(root, **asked):
     plan = make_plan(TINY, root, **asked)
-    assert plan.run(plan, root, Local(), report=ignore, change=ignore) == []
+    assert run_plan(plan, root, Local(), report=ignore, change=ignore) == []
     return plan
 
 

@@ -15,7 +15,7 @@ from tapebench.exam.exam import make_exam
 from tapebench.report import contests
 from tapebench.runs import evaluation, store, sweep, tracks, training
 from tapebench.runs.executors import Local
-from tapebench.runs.plan import estimate, make_plan
+from tapebench.runs.plan import estimate, make_plan, run_plan
 from tapebench.runs.results import load_results
 from test_bench import TINY, ignore, tiny  # noqa: F401
 from test_cli import tape
@@ -28,7 +28,7 @@ def made(tmp_path_factory):
     """Two agents of a tiny track with three seeds each, really trained."""
     root = tmp_path_factory.mktemp("made")
     plan = make_plan(TINY, root, seeds=range(3))
-    assert plan.run(plan, root, Local(1), report=ignore, change=ignore) == []
+    assert run_plan(plan, root, Local(1), report=ignore, change=ignore) == []
     return root
 
 

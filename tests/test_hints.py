@@ -14,12 +14,11 @@ from stored_runs import EXAM, store_bundle, store_run
 from tapebench import agents
 from tapebench.base import files
 from tapebench.cli.train import Train, parse_options
-from tapebench.exam import evaluate
 from tapebench.exam.exam import make_exam
 from tapebench.report import contests
 from tapebench.runs import evaluation, store, tracks
 from tapebench.runs.executors import Local
-from tapebench.runs.plan import make_plan
+from tapebench.runs.plan import make_plan, run_plan
 from test_bench import TINY, ignore
 from test_cli import tape
 
@@ -32,7 +31,7 @@ def trained(tmp_path_factory):
     root = tmp_path_factory.mktemp("trained")
     for names, seeds in ((["dqn"], [0, 1]), (["ppo"], [0])):
         plan = make_plan(TINY, root, names=names, seeds=seeds)
-        assert plan.run(plan, root, Local(1), report=ignore, change=ignore) == []
+        assert run_plan(plan, root, Local(1), report=ignore, change=ignore) == []
     return root
 
 
@@ -373,7 +372,7 @@ def test_a_full_disk_takes_no_score_with_it(flags, tmp_path):
 
 
 def test_a_bundle_that_could_not_hold_the_exam_is_refused_before_it_is_sat(capsys, monkeypatch):
-    monkeypatch.setattr(evaluate, "evaluate", lambda *given, **options: pytest.fail("it was sat"))
+    monkeypatch.setattr(evaluation, "evaluate", lambda *given, **options: pytest.fail("it was sat"))
     fails(capsys, "evaluate", "random", "--horizon", "5000", "--bundle", "b.tape")
 
 

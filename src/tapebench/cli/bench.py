@@ -86,7 +86,7 @@ class Bench:
 
     def run(self) -> None:
         from tapebench.report.summary import summarise
-        from tapebench.runs import plan
+        from tapebench.runs.plan import run_plan
 
         executor = self.make_executor()
         planned = self.make_plan()
@@ -99,7 +99,7 @@ class Bench:
         name_remade(planned.damaged, self.results)
         try:
             with shown(planned, executor.slots) as board:
-                failures = plan.run(
+                failures = run_plan(
                     planned, self.results, executor, report=board.report, change=board.change
                 )
         except KeyboardInterrupt:
@@ -184,14 +184,15 @@ class Bench:
     def make_plan(self) -> Plan:
         """The runs that are asked for."""
         from tapebench.agents import NAMES
-        from tapebench.runs import plan, tracks
+        from tapebench.runs import plan as plans
+        from tapebench.runs import tracks
 
         track = tracks.get_track(self.track)
         names = [name for text in self.agents for name in text.split(",") if name]
         for name in names:
             one_of("agent", name, NAMES)
         seeds = None if self.seeds is None else parse_seeds(self.seeds, track.seeds)
-        return plan.make_plan(
+        return plans.make_plan(
             track, self.results, names=names or None, split=self.split, seeds=seeds
         )
 

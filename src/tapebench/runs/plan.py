@@ -138,7 +138,7 @@ def _speeds() -> dict[str, dict[str, float]]:
     return dict(json.loads(file.read_text())["agents"])
 
 
-def run(
+def run_plan(
     plan: Plan, root: Path, executor: Executor, *, report: Report, change: Change
 ) -> list[Failure]:
     """Make the missing runs; those that failed. How long it took is recorded on the way."""

@@ -37,7 +37,7 @@ browser:
 
 # What comes from others, spoilt in every way that the fuzzer knows, for an hour.
 fuzz: $(VENV)/.installed-dev
-	$(VENV)/bin/python tests/fuzz.py --seconds 3600
+	$(VENV)/bin/python tests/support/fuzz.py --seconds 3600
 
 # What takes too long for every run of the suite: many random kills, the benchmarks, the fuzzer.
 nightly: $(VENV)/.installed-dev

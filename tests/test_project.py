@@ -1,10 +1,12 @@
 import ast
+import itertools
 import json
 import re
 import runpy
 import subprocess
 import sys
 import tomllib
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -12,75 +14,73 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "tapebench"
 
-FLOW = [
-    "naming",
-    "dynamics",
-    "seeding",
-    "stats",
-    "rules",
-    "exhaustive",
-    "exact",
-    "splits",
-    "task",
-    "draw",
-    "env",
-    "gym",
-    "sb3",
-    "policy",
-    "seating",
-    "rollout",
-    "guest",
-    "references",
-    "agents",
-    "store",
-    "shipped",
-    "exam",
-    "bundle",
-    "score",
-    "training",
-    "credibility",
-    "protocol",
-    "contrasts",
-    "sweep",
-    "executors",
-    "report",
-    "experiments",
-    "bench",
-    "play",
-    "cli",
-]
-"""Every module, in an order in which each imports only from those before it."""
+FLOW = (
+    "base → physics → tasks → env, gym, sb3 → exam → planning → agents → runs → report "
+    "→ experiments → pages, play, cli"
+)
+"""The README's map: each folder or door imports only from those to its left, and from `stats`."""
+
+
+def module_name(path):
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in SOURCE.rglob("*.py")}
+DOOR = "tapebench"
+"""Imports what it hands out when it is asked for it, and everybody may ask for the version."""
 
 
 def imported_modules(path):
-    """Names of the tapebench modules that a file imports, wherever in it."""
+    """The tapebench modules that a file imports, wherever in it."""
     for node in ast.walk(ast.parse(path.read_text())):
         assert not getattr(node, "level", 0), f"{path.name}: imports are absolute"
-        if isinstance(node, ast.ImportFrom) and node.module == "tapebench":
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tapebench."):
-            yield node.module.split(".")[1]
-        elif isinstance(node, ast.Import):
+        if isinstance(node, ast.ImportFrom):
             for alias in node.names:
-                if alias.name.startswith("tapebench."):
-                    yield alias.name.split(".")[1]
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in MODULES else node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
 
 
-def test_imports_only_point_against_the_flow():
-    files = [path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py"]
-    place = {path: path.relative_to(SOURCE).with_suffix("").parts[0] for path in files}
-    assert set(place.values()) == set(FLOW)
-    for path, name in place.items():
-        for other in imported_modules(path):
-            if other != name and not other.startswith("__"):
-                assert FLOW.index(other) < FLOW.index(name), f"{path.name} imports {other}"
+IMPORTS = {
+    name: set(imported_modules(path)) & (MODULES.keys() - {name, DOOR})
+    for name, path in MODULES.items()
+    if name != DOOR
+}
 
 
-def test_the_map_in_the_readme_lists_the_modules_in_the_flow():
-    readme = (ROOT / "README.md").read_text()
-    (line,) = (line for line in readme.splitlines() if line.endswith("→ cli"))
-    listed = re.findall(r"\w+", line)
-    assert listed == [name for name in FLOW if name not in ("draw", "exhaustive")]
+def folder(module):
+    return module.split(".")[1]
+
+
+def test_imports_only_point_to_the_left():
+    order = {name: number for number, name in enumerate(re.findall(r"\w+", FLOW))}
+    assert {folder(name) for name in IMPORTS} == {*order, "stats"}
+    for name, others in IMPORTS.items():
+        for other in others:
+            if folder(name) == "stats":
+                assert folder(other) == "stats", f"{name} imports {other}"
+            elif folder(other) not in ("stats", folder(name)):
+                assert order[folder(other)] < order[folder(name)], f"{name} imports {other}"
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    order = TopologicalSorter(IMPORTS)
+    assert len(list(order.static_order())) == len(IMPORTS)
+
+
+def test_every_arrow_of_the_map_is_an_import():
+    stations = [part.split(", ") for part in FLOW.split(" → ")]
+    drawn = {(folder(name), folder(other)) for name, others in IMPORTS.items() for other in others}
+    for before, after in itertools.pairwise(stations):
+        assert {(b, a) for a in before for b in after} & drawn, f"{before} → {after}"
+    imported = {other for _, other in drawn}
+    assert imported >= {name for station in stations[:-1] for name in station} - {"sb3"}
+
+
+def test_the_map_is_in_the_readme():
+    assert FLOW in " ".join((ROOT / "README.md").read_text().split())
 
 
 def test_the_snippets_of_the_readme_run():

@@ -4,7 +4,7 @@
     python tools/publish.py runs lite            # and every run of lite, its experiments' too
 
 Takes the groups of runs whose experiment begins with the name given, and writes each as a piece
-(see `tapebench.shipped`) into `src/tapebench/data/results`. A group is taken if it has at least
+(see `tapebench.runs.published`) into `src/tapebench/data/results`. A group is taken if it has all
 the seeds that its experiment asks for; `--seeds` asks for fewer. The command that a piece names is
 looked up among the tracks and experiments, so it is one that makes these very runs.
 """

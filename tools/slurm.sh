@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A Slurm of one node from Debian's packages, for as long as a command runs:
 #
-#     tools/slurm.sh .venv/bin/python -m pytest -m slurm tests/test_executors.py
+#     tools/slurm.sh .venv/bin/python -m pytest -m slurm tests/runs/test_executors.py
 #
 # Needs root. Everything lives in namespaces of its own: nothing is reachable from outside, no
 # other Slurm is touched, and all processes end with the command. Files are in a temporary

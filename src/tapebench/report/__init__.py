@@ -1,17 +1,29 @@
 """What results say: tables, figures and a page. Reads files and plain values, imports no JAX.
 
 `tables` and `figures` know nothing of results: they turn values into something to paste.
-`results` reads a directory, `findings` says what is in it, `page` puts it together.
+`contests` reads a directory, `findings` says what is in it, `page` puts it together.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tapebench.report.page import Page
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name != "results":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from tapebench.report import contests
+
+    told = "tapebench.report.results is called tapebench.report.contests now"
+    warnings.warn(told, DeprecationWarning, stacklevel=2)
+    return contests
 
 
 def make(

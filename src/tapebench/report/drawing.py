@@ -116,7 +116,7 @@ def _keep(path: Path, data: bytes) -> None:
 @cache
 def _source(folder: str) -> str:
     """A hash of the code that draws: of this folder, and of how tapes are drawn."""
-    files = [*sorted(Path(folder).glob("*.py")), Path(folder).parent / "draw.py"]
+    files = [*sorted(Path(folder).glob("*.py")), Path(folder).parent / "tasks" / "render.py"]
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 

@@ -17,7 +17,7 @@ from tapebench.planning import belief
 from tapebench.tasks import splits
 from tapebench.tasks.task import make_task
 
-THEORY = Path(__file__).parents[1] / "docs" / "theory.md"
+THEORY = Path(__file__).parents[2] / "docs" / "theory.md"
 
 ALL = tuple(range(256))
 LENGTHS = st.sampled_from([3, 8, 33])

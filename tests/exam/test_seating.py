@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import agents_that_peek
+from commands import tape
 from stored_runs import store_run
 from tapebench.base import files, seeding
 from tapebench.exam import baselines, bundle, evaluate, external, policy, rollout, seating
@@ -16,7 +17,6 @@ from tapebench.exam.seating import Conditions, Seating
 from tapebench.report import contests, findings
 from tapebench.runs import evaluation, published, store, training
 from tapebench.tasks.task import make_task
-from test_cli import tape
 
 EXAM = make_exam(length=8, horizon=8, episodes=20)
 SMALL = make_exam(length=8, horizon=8, episodes=3)

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from commands import tape
 from stored_runs import finish_run, store_run, store_runs
 from tapebench.base import files
 from tapebench.experiments import api
 from tapebench.report import contests
 from tapebench.runs import evaluation, published, store, tracks
 from tapebench.runs.results import load_results
-from test_cli import tape
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
 import publish
 

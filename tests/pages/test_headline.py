@@ -9,7 +9,7 @@ from tapebench.pages import headline
 from tapebench.report import findings
 from tapebench.runs import published, tracks
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 LITE = tracks.get_track("lite")

@@ -10,7 +10,7 @@ from tapebench import agents
 from tapebench.pages import agents as agent_pages
 from tapebench.runs import tracks
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", agents.NAMES)

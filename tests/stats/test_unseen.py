@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commands import tape
 from scores import SEED_SPREAD, chance, coverage, generator, refused_in_one_line
 from stored_runs import sit, store_bundle
 from tapebench import stats
 from tapebench.exam import bundle
 from tapebench.exam.exam import make_exam
 from tapebench.exam.seating import Conditions
-from test_cli import tape
 
 RULES = np.arange(60)
 HELD_OUT = (RULES < 20, (RULES >= 15) & (RULES < 35))

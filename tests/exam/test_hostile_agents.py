@@ -17,7 +17,7 @@ from tapebench.exam.exam import make_exam
 from tapebench.exam.external import AgentError
 from tapebench.runs import evaluation
 
-FOLDER = Path(__file__).parent / "hostile_agents"
+FOLDER = Path(__file__).parents[1] / "support" / "hostile_agents"
 EXAM = make_exam(length=8, horizon=8, episodes=2, rules=[0, 30, 204])
 
 

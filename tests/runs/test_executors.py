@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 
 from ray_cluster import SPECS, children, lose
+from sweeps import same_results
 from tapebench.base import files
 from tapebench.runs import executors, store, sweep
 from tapebench.runs.executors.ray import Ray
 from tapebench.runs.executors.slurm import Slurm
 from tapebench.runs.executors.vmap import Vmap, gather
-from test_training import same_results
 
 pytestmark = pytest.mark.slow  # nearly all of them start processes
 
-HERE = Path(__file__).parent
+SUPPORT = Path(__file__).parents[1] / "support"
 SHORT = [replace(spec, steps=1600) for spec in SPECS]
 
 
@@ -50,7 +50,7 @@ def namespaces():
 
 def test_a_ray_cluster_that_loses_workers_and_nodes_ends_with_the_same_rows(tmp_path):
     pytest.importorskip("ray")
-    command = [*namespaces(), sys.executable, str(HERE / "ray_cluster.py"), str(tmp_path)]
+    command = [*namespaces(), sys.executable, str(SUPPORT / "ray_cluster.py"), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
+from commands import tape
 from tapebench.exam import bundle, policy, rollout
 from tapebench.exam import exam as exams
 from tapebench.exam.bundle import BundleError
 from tapebench.exam.exam import make_exam
 from tapebench.runs import evaluation
-from test_cli import tape
 
 
 def forged_metadata(text):

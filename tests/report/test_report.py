@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from commands import tape
 from stored_runs import AGENTS, EXAM, RULES, expected, sit, store_bundle, store_run, store_runs
 from tapebench import report, stats
 from tapebench.base import files
@@ -19,7 +20,6 @@ from tapebench.physics.families import elementary
 from tapebench.report import contests, findings, page
 from tapebench.runs import store
 from tapebench.stats import Interval
-from test_cli import tape
 
 
 @pytest.fixture(scope="module")
@@ -365,10 +365,16 @@ def test_files_are_written_and_are_the_same_when_made_again(root, tmp_path):
         assert (tmp_path / "a/figures" / f"{drawing}.svg").is_file()
 
 
+def test_the_old_name_of_contests_still_works_and_says_so():
+    with pytest.warns(DeprecationWarning, match="called tapebench.report.contests now"):
+        from tapebench.report import results
+    assert results is contests
+
+
 def test_the_snippet_of_the_documentation_runs(tmp_path, root, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").symlink_to(root)
-    text = (Path(__file__).parents[1] / "docs/report.md").read_text()
+    text = (Path(__file__).parents[2] / "docs/report.md").read_text()
     (snippet,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(compile(snippet, "report.md", "exec"), {})
     assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {

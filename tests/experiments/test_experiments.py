@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from commands import tape
 from stored_runs import finish_run
 from tapebench import agents, experiments
 from tapebench.exam.exam import SUBSETS
@@ -15,7 +16,6 @@ from tapebench.experiments.api import Exhibit, Results, Scale
 from tapebench.experiments.paper_tables import published
 from tapebench.planning import mpc as mpcs
 from tapebench.runs import sweep, tracks
-from test_cli import tape
 
 SMOKE, LITE = tracks.get_track("smoke"), tracks.get_track("lite")
 TINY = replace(SMOKE, name="tiny", steps=2_000, evaluate_every=1_000, episodes=2, last=1)

@@ -6,21 +6,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tapebench import cli
+from commands import tape
 from tapebench.base import files
 from tapebench.runs import store
 from tapebench.tasks import splits
 
-
-def tape(capsys, *argv):
-    """Exit code, standard output and standard error of one command."""
-    try:
-        cli.main(list(argv))
-        code = 0
-    except SystemExit as ended:
-        code = ended.code
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+SUPPORT = Path(__file__).parents[1] / "support"
 
 
 def test_splits_show_prints_one_json_document(capsys):
@@ -243,7 +234,7 @@ def test_evaluate_is_readable_and_writes_rows_and_a_bundle(capsys, tmp_path):
 
 def test_a_failing_agent_leaves_its_episodes_and_one_line(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.syspath_prepend(str(SUPPORT))
     asked = ("--length", "8", "--episodes", "2")
     code, out, err = tape(capsys, "evaluate", "agents_of_users:crashing", *asked, "--json")
     assert (code, out) == (2, "")
@@ -256,8 +247,8 @@ def test_a_failing_agent_leaves_its_episodes_and_one_line(capsys, tmp_path, monk
 @pytest.mark.slow
 def test_the_traceback_of_an_agent_is_shown_to_who_asks_for_it(capfd, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=":")
+    monkeypatch.syspath_prepend(str(SUPPORT))
+    monkeypatch.setenv("PYTHONPATH", str(SUPPORT), prepend=":")
     asked = ("--length", "8", "--episodes", "2", "--traceback")
     for apart in ((), ("--subprocess",)):
         code, _, err = tape(capfd, "evaluate", "agents_of_users:crashing", *asked, *apart)

@@ -12,7 +12,7 @@ from tapebench.pages import results as results_page
 from tapebench.runs import published, tracks
 from tapebench.stats import Interval
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 FULL = tracks.get_track("full")

@@ -14,13 +14,14 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
+from commands import tape
 from ray_cluster import children
+from sweeps import same_results
 from tapebench.base import files
 from tapebench.exam.exam import make_exam
 from tapebench.runs import evaluation, store, sweep, training
 from tapebench.runs.results import load_results
 from tapebench.runs.training import RunSpec
-from test_cli import tape
 
 SPEC = RunSpec(
     agent="dqn",
@@ -34,21 +35,6 @@ SPEC = RunSpec(
     last=2,
     rules=(0, 4, 30, 110, 204),
 )
-
-
-def same_results(a, b):
-    for name in ("eval", "curve", "train"):
-        ours, theirs = (
-            files.read_table(a / f"{name}.parquet"),
-            files.read_table(b / f"{name}.parquet"),
-        )
-        assert list(ours) == list(theirs)
-        for column in ours:
-            np.testing.assert_array_equal(ours[column], theirs[column], err_msg=f"{name}.{column}")
-    ours, theirs = store.load_checkpoint(a), store.load_checkpoint(b)
-    assert ours[0] == theirs[0]
-    for name, array in ours[1].items():
-        np.testing.assert_array_equal(array, theirs[1][name], err_msg=name)
 
 
 @pytest.fixture(scope="module")

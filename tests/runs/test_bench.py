@@ -18,7 +18,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from commands import tape
 from ray_cluster import children
+from sweeps import SMOKE, TINY, ignore, same_results
 from tapebench.base.files import read_json, read_table, write_json
 from tapebench.exam import bundle
 from tapebench.report import contests, summary
@@ -26,34 +28,10 @@ from tapebench.runs import evaluation, store, sweep, tracks
 from tapebench.runs.executors import Local
 from tapebench.runs.plan import START, estimate, make_plan, run_plan
 from tapebench.runs.results import load_results
-from test_cli import tape
-from test_training import same_results
 
 pytestmark = pytest.mark.slow  # nearly all of them start processes
 
-SMOKE = tracks.get_track("smoke")
-TINY = tracks.Track(
-    **{
-        **{key: getattr(SMOKE, key) for key in SMOKE.__dataclass_fields__},
-        "name": "tiny",
-        "agents": ("dqn", "ppo"),
-        "steps": 1_000,
-        "last": 1,
-        "rules": (0, 4, 30, 110, 204),
-    }
-)
 COMMAND = [sys.executable, "-c", "from tapebench.cli import main; main()", "bench"]
-
-
-@pytest.fixture
-def tiny(monkeypatch):
-    """A track that is over in seconds, in this process only."""
-    known = tracks.tracks()
-    monkeypatch.setattr(tracks, "tracks", lambda: {**known, "tiny": TINY})
-
-
-def ignore(*anything):
-    pass
 
 
 def run_tiny(root, **asked):

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from commands import tape
 from stored_runs import store_run
 from tapebench.agents import api
 from tapebench.base import files, seeding
@@ -17,7 +18,6 @@ from tapebench.report import contests
 from tapebench.runs import evaluation, store, training
 from tapebench.runs.results import load_results
 from tapebench.tasks import splits
-from test_cli import tape
 
 RUN = store.RunId("main", "first-one", "fps30", 0)
 SMOKE = ("--track", "smoke", "--seeds", "1", "--workers", "1")
@@ -195,7 +195,7 @@ def test_episodes_are_replayed_by_what_a_run_came_to_and_not_by_the_clock(tmp_pa
 
 
 def test_the_tree_is_free_of_what_has_bitten_before():
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     for file in (root / "src").rglob("*.py"):
         text = file.read_text()
         for start in text.split("read_parquet(")[1:]:

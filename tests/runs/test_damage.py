@@ -9,7 +9,9 @@ import shutil
 import duckdb
 import pytest
 
+from commands import tape
 from stored_runs import EXAM, store_run
+from sweeps import TINY, ignore
 from tapebench.base import files
 from tapebench.exam.exam import make_exam
 from tapebench.report import contests
@@ -17,8 +19,6 @@ from tapebench.runs import evaluation, store, sweep, tracks, training
 from tapebench.runs.executors import Local
 from tapebench.runs.plan import estimate, make_plan, run_plan
 from tapebench.runs.results import load_results
-from test_bench import TINY, ignore, tiny  # noqa: F401
-from test_cli import tape
 
 pytestmark = pytest.mark.slow  # nearly all of them start processes
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from commands import tape
 from tapebench import agents
 from tapebench.base import files
 from tapebench.runs import training
 from tapebench.runs.results import load_results
-from test_cli import tape
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "reinforce.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "reinforce.py"
 SIZES = ("--track", "smoke", "--seeds", "2", "--steps", "4096", "--evaluate-every", "2048")
 RUN = "main/mine.reinforce/fps30/s00"
 

@@ -10,11 +10,11 @@ import duckdb
 import numpy as np
 import pytest
 
+from commands import tape
 from stored_runs import store_run, store_runs
 from tapebench.base import files
 from tapebench.report.contests import read
 from tapebench.runs.results import load_results
-from test_cli import tape
 
 
 @pytest.fixture(scope="module")

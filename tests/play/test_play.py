@@ -16,6 +16,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from commands import tape
 from stored_runs import EXAM, sit, store_bundle
 from tapebench import play
 from tapebench.base import files
@@ -25,7 +26,6 @@ from tapebench.physics import exact, space
 from tapebench.physics.families import elementary
 from tapebench.play import server as servers
 from tapebench.play.worker import Worker
-from test_cli import tape
 
 
 def ones(game):

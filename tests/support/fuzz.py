@@ -1,6 +1,6 @@
 """A structure-aware fuzzer for what comes from others: bundles, run directories, agents' messages.
 
-    python tests/fuzz.py --seconds 3600        # `make fuzz`; the suite runs it for some seconds
+    python tests/support/fuzz.py --seconds 3600     # `make fuzz`; the suite takes some seconds
 
 Every case is made from a seed that is printed when it fails, and can be tried again with `--seed`.
 """
@@ -277,7 +277,7 @@ def fuzz(seconds, seed=None, targets=tuple(TARGETS)):
                         tally.count(name, target.attempt(random.Random(number)))
                 except Exception as error:
                     raise AssertionError(
-                        f"python tests/fuzz.py --target {name} --seed {number}"
+                        f"python tests/support/fuzz.py --target {name} --seed {number}"
                     ) from error
                 number += 1
     return tally

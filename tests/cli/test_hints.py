@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from commands import tape
 from stored_runs import EXAM, store_bundle, store_run
+from sweeps import TINY, ignore
 from tapebench import agents
 from tapebench.base import files
 from tapebench.cli.train import Train, parse_options
@@ -19,8 +21,6 @@ from tapebench.report import contests
 from tapebench.runs import evaluation, store, tracks
 from tapebench.runs.executors import Local
 from tapebench.runs.plan import make_plan, run_plan
-from test_bench import TINY, ignore
-from test_cli import tape
 
 pytestmark = pytest.mark.slow  # nearly all of them start processes
 

@@ -1,0 +1,37 @@
+"""A track that is over in seconds, and what sweeps of it are compared by."""
+
+import numpy as np
+
+from tapebench.base import files
+from tapebench.runs import store, tracks
+
+SMOKE = tracks.get_track("smoke")
+TINY = tracks.Track(
+    **{
+        **{key: getattr(SMOKE, key) for key in SMOKE.__dataclass_fields__},
+        "name": "tiny",
+        "agents": ("dqn", "ppo"),
+        "steps": 1_000,
+        "last": 1,
+        "rules": (0, 4, 30, 110, 204),
+    }
+)
+
+
+def ignore(*anything):
+    pass
+
+
+def same_results(a, b):
+    for name in ("eval", "curve", "train"):
+        ours, theirs = (
+            files.read_table(a / f"{name}.parquet"),
+            files.read_table(b / f"{name}.parquet"),
+        )
+        assert list(ours) == list(theirs)
+        for column in ours:
+            np.testing.assert_array_equal(ours[column], theirs[column], err_msg=f"{name}.{column}")
+    ours, theirs = store.load_checkpoint(a), store.load_checkpoint(b)
+    assert ours[0] == theirs[0]
+    for name, array in ours[1].items():
+        np.testing.assert_array_equal(array, theirs[1][name], err_msg=name)

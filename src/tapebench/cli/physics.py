@@ -45,7 +45,11 @@ class Show:
             check_target(self.png)
         panels = [self._panel(rule) for rule in self.rule]
         if self.png is not None:
-            render.save_png(panels, self.png)
+            from tapebench.base import files
+            from tapebench.report.figures import spacetimes
+
+            drawn = spacetimes(panels, across=len(panels), side=4.2, legend=True)
+            files.write_bytes(self.png, drawn.render("png"))
             print(f"wrote {self.png}", file=sys.stderr)
         else:
             render.print_panels(panels)

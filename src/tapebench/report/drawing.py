@@ -55,7 +55,7 @@ class Drawing:
         return digest.hexdigest()
 
     def render(self, ending: str) -> bytes:
-        """The bytes of an `svg` or a `pdf`, without a date."""
+        """The bytes of an `svg`, a `pdf` or a `png`, without a date."""
         place = user_cache() / "figures" / f"{self.key}.{ending}"
         kept = _read(place)
         if kept is None:
@@ -78,14 +78,14 @@ def _draw(figure: Figure, ending: str) -> bytes:
     from tapebench.report.style import styled
 
     out = io.BytesIO()
-    metadata = {"Date" if ending == "svg" else "CreationDate": None}
+    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(ending)
     with styled():
         if figure.get_layout_engine() is not None:
             # Laying out moves things a little each time: once, so that every file is the same. With
             # "none" instead of None Matplotlib would go on drawing twice, to be laid out.
             figure.draw_without_rendering()
             figure.set_layout_engine(None)
-        figure.savefig(out, format=ending, metadata=metadata)
+        figure.savefig(out, format=ending, metadata=metadata, dpi=150)
     return out.getvalue()
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
-from matplotlib.patches import PathPatch
+from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path as Outline
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -402,15 +402,22 @@ def heat(
 
 
 @drawing
-def spacetimes(episodes: Sequence[Episode], *, across: int = 3) -> Figure:
-    """Space-time diagrams: time runs down, ones are dark, the cell flipped in a row is marked."""
+def spacetimes(
+    episodes: Sequence[Episode], *, across: int = 3, side: float = 2.6, legend: bool = False
+) -> Figure:
+    """Space-time diagrams: time runs down, ones are dark, the cell flipped in a row is marked.
+
+    Tapes are `side` inches wide. With a `legend` the figure says so itself; a page says it below.
+    """
     with styled():
         across = min(across, len(episodes))
         down = -(-len(episodes) // across)
         tallest = max(len(episode.tapes) for episode in episodes)
         widest = max(len(episode.tapes[0]) for episode in episodes)
-        height = min(2.6 * tallest / widest, 5.2)
-        figure = Figure(figsize=(2.9 * across, down * (height + 0.75)), layout="constrained")
+        height = min(side * tallest / widest, 2 * side)
+        figure = Figure(
+            figsize=((side + 0.3) * across, down * (height + 0.75 + 0.35 * legend)), layout="constrained"
+        )
         axes = figure.subplots(down, across, squeeze=False).ravel()
         for axis, episode in zip(axes, episodes, strict=False):
             axis.set_title(f"{episode.title}\n", pad=2)
@@ -421,6 +428,14 @@ def spacetimes(episodes: Sequence[Episode], *, across: int = 3) -> Figure:
         for axis in axes[len(episodes) :]:
             axis.set_axis_off()
         axes[0].set_ylabel("step")
+        if legend:
+            handles = [
+                Patch(facecolor=INK, edgecolor=DIM, label="one"),
+                Patch(facecolor=PAPER, edgecolor=DIM, label="zero"),
+            ]
+            if any(episode.cells for episode in episodes):
+                handles.append(Patch(facecolor=PALETTE[4], label="flipped by the agent"))
+            figure.legend(handles=handles, loc="outside lower center", ncols=3)
         return figure
 
 

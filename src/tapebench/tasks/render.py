@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -88,48 +87,3 @@ def print_panels(panels: Sequence[Panel]) -> None:
     if any(panel.cells for panel in panels):
         legend = f"{ONE} one  {ZERO} zero  {FLIPPED_ONE} flipped one  {FLIPPED_ZERO} flipped zero"
         console.print(legend, style="dim", highlight=False)
-
-
-def save_png(panels: Sequence[Panel], path: Path) -> None:
-    """Write the diagrams side by side into a PNG file, aside first and then renamed."""
-    import matplotlib.figure
-    from matplotlib.colors import ListedColormap
-    from matplotlib.patches import Patch
-
-    def colour(rgb: tuple[int, int, int]) -> str:
-        return "#{:02x}{:02x}{:02x}".format(*rgb)
-
-    tallest = max(len(panel.tapes) for panel in panels)
-    figure = matplotlib.figure.Figure(
-        figsize=(3.6 * len(panels) + 0.4, 3.2 * tallest / 33 + 1.5), layout="constrained"
-    )
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    shades = ListedColormap([colour(WHITE), colour(BLACK)])
-    for axis, panel in zip(axes, panels, strict=True):
-        tapes = np.asarray(panel.tapes)
-        axis.imshow(tapes, cmap=shades, vmin=0, vmax=1, interpolation="nearest")
-        flips = [(cell, t) for t, cell in enumerate(panel.cells) if cell >= 0]
-        if flips:
-            size = (0.45 * 3.1 * 72 / tapes.shape[1]) ** 2
-            axis.scatter(*zip(*flips, strict=True), s=size, marker="s", color=colour(ORANGE))
-        axis.set_title(panel.title, fontsize=11, fontweight="bold", loc="left", pad=20)
-        axis.annotate(
-            panel.subtitle, (0, 1), (0, 6), "axes fraction", "offset points", fontsize=8.5
-        )
-        axis.set_xlabel("cell")
-        axis.set_ylim(tallest - 0.5, -0.5)
-    axes[0].set_ylabel("step")
-    handles = [
-        Patch(facecolor=colour(BLACK), edgecolor="0.5", label="one"),
-        Patch(facecolor=colour(WHITE), edgecolor="0.5", label="zero"),
-    ]
-    if any(panel.cells for panel in panels):
-        handles.append(Patch(facecolor=colour(ORANGE), label="flipped by the agent"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-    aside = path.with_name(path.name + ".partial")
-    try:
-        figure.savefig(aside, format="png", dpi=150)
-        aside.replace(path)
-    except OSError as error:
-        aside.unlink(missing_ok=True)
-        raise ValueError(f"cannot write {path}: {error.strerror}") from None

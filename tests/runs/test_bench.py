@@ -475,7 +475,7 @@ def test_files_of_a_run_travel_and_are_checked(tmp_path, finished):
 def test_the_board_counts_and_estimates(capsys, tmp_path):
     from rich.console import Console
 
-    from tapebench.cli.bench import Board
+    from tapebench.cli.board import Board
 
     for seeds in (2, 40):
         plan = make_plan(SMOKE, tmp_path, seeds=range(seeds))

@@ -416,7 +416,8 @@ def spacetimes(
         widest = max(len(episode.tapes[0]) for episode in episodes)
         height = min(side * tallest / widest, 2 * side)
         figure = Figure(
-            figsize=((side + 0.3) * across, down * (height + 0.75 + 0.35 * legend)), layout="constrained"
+            figsize=((side + 0.3) * across, down * (height + 0.75 + 0.35 * legend)),
+            layout="constrained",
         )
         axes = figure.subplots(down, across, squeeze=False).ravel()
         for axis, episode in zip(axes, episodes, strict=False):

@@ -26,6 +26,7 @@ from jax import Array
 from tapebench.base import seeding
 from tapebench.physics import space, starts
 from tapebench.physics.families import elementary
+from tapebench.tasks.layout import Layout
 from tapebench.tasks.task import MAX_REDRAWS, REWARDS, Task, resolve, reward
 
 
@@ -115,7 +116,7 @@ class TapeEnv:
 
     def observation_space(self, params: EnvParams | None = None) -> spaces.Space[Any]:
         if not self.packed:
-            size = self.length + 1 + self.length * self.observe_goal
+            size = Layout(self.length).width(self.observe_goal)
             return spaces.Box(0.0, 1.0, (size,), np.float32)
         full = space.full(self.length)
         words = spaces.Box(np.zeros_like(full), full, dtype=np.uint32)
@@ -216,10 +217,7 @@ class TapeEnv:
         """
         final, state, paid, terminated, truncated, info = self.step_env(key, state, action, params)
         fresh = self.start(seeding.advance(state.stream), params)
-        ended = terminated | truncated
-        state = jax.tree.map(lambda new, old: jnp.where(ended, new, old), fresh, state)
-        # Without the barrier the whole step is computed again for every cell observed.
-        state = jax.lax.optimization_barrier(state)
+        state = renew(terminated | truncated, state, fresh)
         info["final_observation"] = final
         return self.observe(state, params), state, paid, terminated, truncated, info
 
@@ -230,6 +228,13 @@ class TapeEnv:
         obs, state, paid, terminated, truncated, info = self.step(key, state, action, params)
         info |= {"terminated": terminated, "truncated": truncated}
         return obs, state, paid, terminated | truncated, info
+
+
+def renew(ended: Array, state: Any, fresh: Any) -> Any:
+    """Auto-reset: the `fresh` state where an episode has ended, elsewhere `state`."""
+    state = jax.tree.map(lambda new, old: jnp.where(ended, new, old), fresh, state)
+    # Without the barrier the whole step is computed again for every cell observed.
+    return jax.lax.optimization_barrier(state)
 
 
 def make(

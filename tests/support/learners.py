@@ -10,36 +10,13 @@ import numpy as np
 
 from tapebench import agents
 from tapebench import env as envs
-from tapebench.agents import api, dqn, nn, ppo, replay
+from tapebench.agents import api, dqn, dreamer, nn, ppo, replay
 from tapebench.base import seeding
 from tapebench.physics import space
 from tapebench.physics.families import elementary
 from tapebench.tasks.task import make_task
 
-_VALUES = {
-    "width": 32,
-    "channels": 32,
-    "discount": 0.95,
-    "depth": 1,
-    "batch": 32,
-    "replay_size": 2_000,
-    "warmup": 100,
-    "learning_rate": 3e-3,
-    "target_every": 50,
-    "num_envs": 4,
-}
-_POLICIES = {
-    "width": 16,
-    "depth": 1,
-    "num_envs": 8,
-    "rollout": 5,
-    "epochs": 2,
-    "minibatches": 2,
-    "chunk": 80,
-    "total_steps": 160,
-    "final_rate": 0.5,
-}
-_POLICIES_IN_PROBES = _POLICIES | {
+_POLICIES_IN_PROBES = ppo.Config.SMALL | {
     "num_envs": 32,
     "rollout": 6,
     "chunk": 192 * 10,
@@ -50,35 +27,7 @@ _POLICIES_IN_PROBES = _POLICIES | {
     "discount": 0.9,
     "trace": 0.8,
 }
-_MODELS = {
-    "width": 16,
-    "features": 4,
-    "batch": 32,
-    "steps_per_update": 2,
-    "context": 4,
-    "replay_size": 400,
-    "num_envs": 8,
-    "chunk": 80,
-    "beam": 32,
-}
-_DREAMS = {
-    "network": "mlp",
-    "width": 16,
-    "channels": 8,
-    "depth": 1,
-    "latents": 4,
-    "cell_latents": 1,
-    "batch": 4,
-    "sequence": 6,
-    "steps_per_update": 8,
-    "starts": 8,
-    "imagination": 3,
-    "replay_size": 400,
-    "warmup": 48,
-    "num_envs": 8,
-    "chunk": 80,
-}
-_DREAMS_IN_PROBES = _DREAMS | {
+_DREAMS_IN_PROBES = dreamer.Config.SMALL | {
     "width": 32,
     "batch": 16,
     "starts": 64,
@@ -91,13 +40,11 @@ _DREAMS_IN_PROBES = _DREAMS | {
 }
 VALUE_BASED = tuple(name for name in agents.NAMES if issubclass(agents.load(name)[0], dqn.Config))
 
-SMALL = {name: _VALUES if name in VALUE_BASED else _POLICIES for name in agents.NAMES}
-SMALL["automata"] = _MODELS
-SMALL["dreamer"] = _DREAMS
+SMALL = {name: agents.load(name)[0].SMALL for name in agents.NAMES}
 """Options of every agent for short tapes: few weights, short chunks."""
 
 PROBE = {
-    name: _VALUES | {"epsilon_end": 1.0, "n_step": 1}
+    name: dqn.Config.SMALL | {"epsilon_end": 1.0, "n_step": 1}
     if name in VALUE_BASED
     else _POLICIES_IN_PROBES
     for name in agents.NAMES

@@ -54,7 +54,7 @@ played, and no flip is made to learn.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -66,7 +66,7 @@ import numpy as np
 import optax
 from jax import Array
 
-from tapebench.agents import nn, replay
+from tapebench.agents import loop, nn, replay
 from tapebench.agents.api import (
     Agent,
     Forecaster,
@@ -83,6 +83,7 @@ from tapebench.exam.policy import Policy, blind, flip_a_one
 from tapebench.physics import space
 from tapebench.planning import beam as search
 from tapebench.planning.ball import MAX_LENGTH
+from tapebench.tasks.layout import Layout
 
 if TYPE_CHECKING:
     from tapebench import env as envs
@@ -112,6 +113,19 @@ _ROWS = 256
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
+    SMALL: ClassVar[Mapping[str, Any]] = {
+        "width": 16,
+        "features": 4,
+        "batch": 32,
+        "steps_per_update": 2,
+        "context": 4,
+        "replay_size": 400,
+        "num_envs": 8,
+        "chunk": 80,
+        "beam": 32,
+    }
+    """Options for short tapes: few weights, short chunks. Tests train agents of this size."""
+
     network: str = "kernel"
     """`kernel`: learns which neighbourhoods behave alike; `table`: every one is its own."""
     width: int = 32
@@ -268,15 +282,15 @@ def draw(key: Array, config: Config, stored: Replay) -> tuple[Array, Array]:
     place_key, size_key, cell_key = jax.random.split(key, 3)
     places = replay.draw(place_key, stored, config.batch)
     past, batch = replay.past(stored, places, config.context), replay.take(stored, places)
-    length = stored.length
+    length, layout = stored.length, Layout(stored.length)
     cells = config.context * length
     part = float(cells) ** -jax.random.uniform(size_key, (config.batch, 1, 1))
     kept = jax.random.uniform(cell_key, past.before.shape) < part
     evidence = tally(past.before, past.action, past.after, kept & past.is_real[..., None])
     outcome = tally(
-        batch.obs[:, None, :length],
+        layout.cells(batch.obs)[:, None],
         batch.action[:, None],
-        batch.next_obs[:, None, :length],
+        layout.cells(batch.next_obs)[:, None],
         jnp.broadcast_to(~batch.ended[:, None, None], (config.batch, 1, length)),
     )
     return evidence, outcome
@@ -321,7 +335,7 @@ def forecast(
 ) -> np.ndarray:
     """What the model foresees, a `Forecaster`: the likeliest law is taken as given but for the
     last step."""
-    tapes = obs[..., :length].astype(np.uint8)
+    tapes = Layout(length).cells(obs).astype(np.uint8)
     rows, num, _ = tapes.shape
     forecast = np.zeros((depth, rows, num, length), np.float32)
     counts = np.zeros((num, CODES, 2), np.float32)
@@ -390,19 +404,13 @@ def _train(
         learner, losses = jax.lax.scan(
             lambda learner, key: update(learner, key, stored), state.learner, keys
         )
-        seen = {
-            "episodes": (terminated | truncated).sum(),
-            "successes": terminated.sum(),
-            "reward": reward.sum(),
-        }
+        seen = loop.outcomes(reward, terminated, truncated)
         steps = state.steps + config.num_envs
         return State(learner, stored, after, key, steps), (seen, losses.mean())
 
     rounds = config.chunk // config.num_envs
     state, (seen, losses) = jax.lax.scan(iterate, state, length=rounds)
-    metrics = {name: values.sum() for name, values in seen.items()}
-    metrics["reward"] = metrics["reward"] / config.chunk
-    return state, metrics | {"loss": losses.mean()}
+    return state, loop.totals(seen, config.chunk) | {"loss": losses.mean()}
 
 
 # Acting, in NumPy: how long a search takes differs from episode to episode.
@@ -473,7 +481,7 @@ def _act(
     config: Config, length: int, memory: Memory, obs: np.ndarray, stream: seeding.Stream
 ) -> tuple[Memory, np.ndarray]:
     memory = remember(memory, obs, length)
-    cells, goal = memory.cells, obs[:, length + 1 :].astype(np.uint8)
+    cells, goal = memory.cells, Layout(length).goal(obs).astype(np.uint8)
     if not goal.shape[1]:
         goal = np.zeros_like(cells)
     belief = believe(memory, config.saturation)
@@ -524,7 +532,8 @@ def remember(memory: Memory, obs: np.ndarray, length: int) -> Memory:
     There was none if time did not go on: at the start of an episode, and in one that is over. A
     plan is dropped where the tape is not what it foresaw, or the episode is a new one.
     """
-    cells, time = obs[:, :length].astype(np.uint8), obs[:, length].astype(np.float32)
+    layout = Layout(length)
+    cells, time = layout.cells(obs).astype(np.uint8), layout.time(obs).astype(np.float32)
     happened = time > memory.time
     case = 2 * codes(flip(memory.cells, memory.cell)) + cells
     case = case + 2 * CODES * np.arange(len(obs))[:, None]

@@ -25,10 +25,10 @@ same loop, which is the second half of this file.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +36,7 @@ import optax
 from jax import Array
 from jax.typing import ArrayLike
 
-from tapebench.agents import nn, replay
+from tapebench.agents import loop, nn, replay
 from tapebench.agents.api import (
     Agent,
     check_counts,
@@ -57,6 +57,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
+    SMALL: ClassVar[Mapping[str, Any]] = {
+        "width": 32,
+        "channels": 32,
+        "discount": 0.95,
+        "depth": 1,
+        "batch": 32,
+        "replay_size": 2_000,
+        "warmup": 100,
+        "learning_rate": 3e-3,
+        "target_every": 50,
+        "num_envs": 4,
+    }
+    """Options for short tapes: few weights, short chunks. Tests train agents of this size."""
+
     network: str = "mlp"
     """`mlp`: fully connected; `conv`: circular convolutions, which commute with rotation."""
     width: int = 64
@@ -367,8 +381,6 @@ def _train(
 ) -> tuple[State, dict[str, Array]]:
     """`chunk` environment steps, and an update for every `steps_per_update` of them."""
     step = jax.vmap(env.step, in_axes=(None, 0, 0, None))
-    observe = jax.vmap(env.observe, in_axes=(0, None))
-    watched = jax.eval_shape(algorithm.update, state.key, state.learner, state.replay)[1]
 
     def play(carry: tuple[State, Array], _: None) -> Any:
         """One step of every environment."""
@@ -384,42 +396,25 @@ def _train(
             key=key,
             steps=state.steps + config.num_envs,
         )
-        seen = {
-            "episodes": (terminated | truncated).sum(),
-            "successes": terminated.sum(),
-            "reward": reward.sum(),
-        }
-        return (state, obs), seen
+        return (state, obs), loop.outcomes(reward, terminated, truncated)
 
-    def iterate(carry: tuple[State, Array], _: None) -> Any:
-        """Play for `stride` steps, then learn for as long as that gives a right to."""
-        carry, seen = jax.lax.scan(play, carry, length=config.stride // config.num_envs)
-        state, obs = carry
-        key, update_key = jax.random.split(state.key)
+    def due(state: State) -> Array:
+        return jnp.where(state.steps >= config.warmup, config.stride // config.steps_per_update, 0)
 
-        def learn(number: Any, carry: Any) -> Any:
-            learner, sums = carry
-            update = jax.random.fold_in(update_key, number)
-            learner, found = algorithm.update(update, learner, state.replay)
-            return learner, jax.tree.map(jnp.add, sums, found)
-
-        # A count that is zero at first is a loop that is not entered. A branch would copy all
-        # parameters.
-        ready = state.steps >= config.warmup
-        due = jnp.where(ready, config.stride // config.steps_per_update, 0)
-        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), watched)
-        learner, sums = jax.lax.fori_loop(0, due, learn, (state.learner, zeros))
-        return (replace(state, learner=learner, key=key), obs), (seen, sums, due)
-
-    carry = (state, observe(state.env, params))
-    rounds = config.chunk // config.stride
-    (state, _), (seen, sums, due) = jax.lax.scan(iterate, carry, length=rounds)
-    metrics = {name: values.sum() for name, values in seen.items()}
-    metrics["reward"] = metrics["reward"] / config.chunk
+    obs = jax.vmap(env.observe, in_axes=(0, None))(state.env, params)
+    state, seen, means = loop.replay_loop(
+        state,
+        obs,
+        play,
+        algorithm.update,
+        due,
+        plays=config.stride // config.num_envs,
+        rounds=config.chunk // config.stride,
+    )
+    metrics = loop.totals(seen, config.chunk)
     metrics["epsilon"] = epsilon(config, state.steps)
     metrics["learning_rate"] = rate(config, state.learner.updates)
-    updates = jnp.maximum(due.sum(), 1)
-    return state, metrics | {name: total.sum() / updates for name, total in sums.items()}
+    return state, metrics | means
 
 
 def make_network(

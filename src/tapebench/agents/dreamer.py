@@ -52,10 +52,10 @@ The memory of the policy is the model and h, which is zero again where t/H is 0.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -64,7 +64,7 @@ import numpy as np
 import optax
 from jax import Array
 
-from tapebench.agents import nn, ppo, replay, returns
+from tapebench.agents import loop, nn, ppo, replay, returns
 from tapebench.agents.api import (
     Agent,
     check_counts,
@@ -94,6 +94,7 @@ from tapebench.agents.rssm import (
 from tapebench.base import seeding
 from tapebench.base.names import one_of
 from tapebench.exam.policy import Policy
+from tapebench.tasks.layout import Layout
 
 if TYPE_CHECKING:
     from tapebench import env as envs
@@ -101,6 +102,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
+    SMALL: ClassVar[Mapping[str, Any]] = {
+        "network": "mlp",
+        "width": 16,
+        "channels": 8,
+        "depth": 1,
+        "latents": 4,
+        "cell_latents": 1,
+        "batch": 4,
+        "sequence": 6,
+        "steps_per_update": 8,
+        "starts": 8,
+        "imagination": 3,
+        "replay_size": 400,
+        "warmup": 48,
+        "num_envs": 8,
+        "chunk": 80,
+    }
+    """Options for short tapes: few weights, short chunks. Tests train agents of this size."""
+
     network: str = "conv"
     """`mlp`: fully connected; `conv`: a model in every cell, which commutes with rotation. Within
     the usual budget `mlp` does not learn to foresee the tape, and so learns nothing else."""
@@ -241,7 +261,7 @@ def world_loss(
     number = jax.random.uniform(key, shape)
     found = world.filter(batch.obs, batch.action, batch.is_first, number)
     prior, posterior = world.expect(found.latent.hidden), found.posterior
-    cells, tape = world.cells(*found.latent[:2]), batch.obs[..., : world.length]
+    cells, tape = world.cells(*found.latent[:2]), Layout(world.length).cells(batch.obs)
     reward, success = world.outcome(found.ahead)
     # At the horizon an episode ends anyway, and replay does not say whether by success.
     may_go_on = ~is_final_step(found.latent.time, tick)
@@ -462,7 +482,7 @@ def begin(model: Model, num: int) -> Memory:
 
 def see(model: Model, hidden: Array, obs: Array, number: Array | None) -> Latent:
     """The state after observations `[B, D]`, with t/H back at 0 as the sign of a new episode."""
-    is_first = obs[:, model.world.length] == 0
+    is_first = Layout(model.world.length).time(obs) == 0
     return model.world.see(hidden, obs, is_first, number)[0]
 
 
@@ -562,7 +582,6 @@ def _train(
 ) -> tuple[State, dict[str, Array]]:
     """`chunk` environment steps, and an update after every `steps_per_update` of them."""
     step = jax.vmap(env.step, in_axes=(None, 0, 0, None))
-    watched = jax.eval_shape(partial(update, config), state.key, state.learner, state.replay)[1]
 
     def play(carry: tuple[State, Array], _: None) -> Any:
         """One step of every environment."""
@@ -581,36 +600,15 @@ def _train(
             key=key,
             steps=state.steps + config.num_envs,
         )
-        seen = {
-            "episodes": (terminated | truncated).sum(),
-            "successes": terminated.sum(),
-            "reward": reward.sum(),
-        }
-        return (state, obs), seen
+        return (state, obs), loop.outcomes(reward, terminated, truncated)
 
-    def iterate(carry: tuple[State, Array], _: None) -> Any:
-        """Play until an update is due, then learn."""
-        rounds = config.steps_per_update // config.num_envs
-        (state, obs), seen = jax.lax.scan(play, carry, length=rounds)
-        key, update_key = jax.random.split(state.key)
-
-        def learn(number: Any, carry: Any) -> Any:
-            learner, sums = carry
-            now = jax.random.fold_in(update_key, number)
-            learner, found = update(config, now, learner, state.replay)
-            return learner, jax.tree.map(jnp.add, sums, found)
-
-        # A count that is zero at first is a loop that is not entered. A branch would copy all
-        # parameters.
-        due = (state.steps >= config.warmup).astype(jnp.int32)
-        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), watched)
-        learner, sums = jax.lax.fori_loop(0, due, learn, (state.learner, zeros))
-        return (replace(state, learner=learner, key=key), obs), (seen, sums, due)
-
-    carry = (state, jax.vmap(env.observe, in_axes=(0, None))(state.env, params))
-    rounds = config.chunk // config.steps_per_update
-    (state, _), (seen, sums, due) = jax.lax.scan(iterate, carry, length=rounds)
-    metrics = {name: values.sum() for name, values in seen.items()}
-    metrics["reward"] = metrics["reward"] / config.chunk
-    updates = jnp.maximum(due.sum(), 1)
-    return state, metrics | {name: total.sum() / updates for name, total in sums.items()}
+    state, seen, means = loop.replay_loop(
+        state,
+        jax.vmap(env.observe, in_axes=(0, None))(state.env, params),
+        play,
+        partial(update, config),
+        lambda state: (state.steps >= config.warmup).astype(jnp.int32),
+        plays=config.steps_per_update // config.num_envs,
+        rounds=config.chunk // config.steps_per_update,
+    )
+    return state, loop.totals(seen, config.chunk) | means

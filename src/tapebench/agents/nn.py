@@ -17,6 +17,7 @@ from jax import Array
 
 from tapebench.base.names import one_of
 from tapebench.physics import space
+from tapebench.tasks.layout import Layout
 
 NETWORKS = ("mlp", "conv")
 
@@ -66,7 +67,7 @@ class Conv(eqx.Module):
 
     def cells(self, obs: Array, latent: Array | None = None) -> Array:
         """Features of every cell, `[B, L, channels]`."""
-        time = obs[..., self.length : self.length + 1]
+        time = Layout(self.length).time_column(obs)
         shared = time if latent is None else jnp.concatenate([time, latent], axis=-1)
         first, *others = self.hidden
         x = linear(first, windows(per_cell(obs, self.length), self.kernel))
@@ -186,7 +187,8 @@ def gru(recurrent: eqx.nn.Linear, hidden: Array, given: Array) -> Array:
 
 def per_cell(obs: Array, length: int) -> Array:
     """What an observation says of each cell, the goal too if it is there: `[..., L, channels]`."""
-    cells, goal = obs[..., :length], obs[..., length + 1 :]
+    layout = Layout(length)
+    cells, goal = layout.cells(obs), layout.goal(obs)
     return jnp.stack([cells, goal] if goal.shape[-1] else [cells], axis=-1)
 
 

@@ -55,6 +55,7 @@ from tapebench.agents.api import (
 from tapebench.agents.replay import Replay
 from tapebench.base.names import one_of
 from tapebench.physics import space
+from tapebench.tasks.layout import Layout
 
 if TYPE_CHECKING:
     from tapebench import env as envs
@@ -284,8 +285,10 @@ def remember(memory: Memory, obs: Array, length: int) -> Memory:
     There was none if time did not go on: at the start of an episode, whether the first or a
     later one, and in an episode that stands still because it is over.
     """
-    happened = obs[:, length] > memory.obs[:, length]
-    factor = memory.model.encoder(memory.obs[:, :length], memory.action, obs[:, :length])
+    layout = Layout(length)
+    happened = layout.time(obs) > layout.time(memory.obs)
+    before, after = layout.cells(memory.obs), layout.cells(obs)
+    factor = memory.model.encoder(before, memory.action, after)
     slots = memory.factors.precision.shape[1]
     is_slot = jnp.arange(slots) == (memory.number % slots)[:, None]
     write = (is_slot & happened[:, None])[..., None]

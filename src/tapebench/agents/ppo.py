@@ -21,7 +21,7 @@ its own into the same loop (`rppo`), which is the second half of this file.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -56,6 +56,19 @@ Env = Any
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
+    SMALL: ClassVar[Mapping[str, Any]] = {
+        "width": 16,
+        "depth": 1,
+        "num_envs": 8,
+        "rollout": 5,
+        "epochs": 2,
+        "minibatches": 2,
+        "chunk": 80,
+        "total_steps": 160,
+        "final_rate": 0.5,
+    }
+    """Options for short tapes: few weights, short chunks. Tests train agents of this size."""
+
     network: str = "mlp"
     """`mlp`: fully connected; `conv`: circular convolutions, which commute with rotation."""
     width: int = 128

@@ -14,19 +14,17 @@ training varies. The policy is that of `ppo`, and is examined in the task as it 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from tapebench import env as envs
 from tapebench.agents import ppo
 from tapebench.agents.api import Agent, check_shares
 from tapebench.base import seeding
-
-if TYPE_CHECKING:
-    from tapebench import env as envs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,9 +122,7 @@ class VariedEnv:
         )
         state = VariedState(inner, state.variation)
         fresh = self.start(seeding.advance(inner.stream), params)
-        ended = terminated | truncated
-        state = jax.tree.map(lambda new, old: jnp.where(ended, new, old), fresh, state)
-        state = jax.lax.optimization_barrier(state)
+        state = envs.renew(terminated | truncated, state, fresh)
         info["final_observation"] = final
         return self.observe(state, params), state, reward, terminated, truncated, info
 

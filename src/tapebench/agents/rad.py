@@ -33,6 +33,7 @@ from tapebench.agents import dqn
 from tapebench.agents.api import Agent, check_counts, check_shares
 from tapebench.agents.replay import Batch
 from tapebench.base.names import one_of
+from tapebench.tasks.layout import Layout
 
 if TYPE_CHECKING:
     from tapebench import env as envs
@@ -64,11 +65,12 @@ def check_augment(config: Config) -> None:
 
 def rotate(obs: Array, by: Array, length: int) -> Array:
     """Observations `[B, D]` with cell i moved to cell i + `by[B]`; the goal moves along."""
-    parts = [obs[:, :length], obs[:, length : length + 1]]
+    layout = Layout(length)
+    parts = [layout.cells(obs), layout.time_column(obs)]
     source = (jnp.arange(length) - by[:, None]) % length
     parts[0] = jnp.take_along_axis(parts[0], source, axis=-1)
-    if obs.shape[-1] > length + 1:
-        parts.append(jnp.take_along_axis(obs[:, length + 1 :], source, axis=-1))
+    if layout.has_goal(obs):
+        parts.append(jnp.take_along_axis(layout.goal(obs), source, axis=-1))
     return jnp.concatenate(parts, axis=-1)
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from jax import Array
 
 from tapebench.physics import space
+from tapebench.tasks.layout import Layout
 
 
 @jax.tree_util.register_dataclass
@@ -208,8 +209,9 @@ def past(replay: Replay, places: Places, length: int) -> Past:
 def _observe(replay: Replay, obs: Array) -> Replay:
     """Write observations `[E, D]` into the present row."""
     length, here = replay.length, replay.position
-    cells = jnp.concatenate([obs[:, :length], obs[:, length + 1 :]], axis=-1)
-    t = jnp.rint(obs[:, length] * replay.horizon).astype(jnp.uint16)
+    layout = Layout(length)
+    cells = jnp.concatenate([layout.cells(obs), layout.goal(obs)], axis=-1)
+    t = jnp.rint(layout.time(obs) * replay.horizon).astype(jnp.uint16)
     return replace(
         replay,
         bits=replay.bits.at[here].set(space.pack(cells)),

@@ -42,6 +42,7 @@ from jax import Array
 from tapebench.agents import nn, ppo
 from tapebench.agents.api import Agent, check_counts, observation_size
 from tapebench.physics import space
+from tapebench.tasks.layout import Layout
 
 if TYPE_CHECKING:
     from tapebench import env as envs
@@ -132,8 +133,8 @@ class Cells(eqx.Module):
 
     def __call__(self, before: Array, action: Array, obs: Array, is_first: Array) -> Array:
         """The last observation, what was done there, and the present one -> `[..., F]`."""
-        flipped = space.flip(space.pack(before[..., : self.length]), action)
-        after = space.pack(obs[..., : self.length])
+        flipped = space.flip(space.pack(Layout(self.length).cells(before)), action)
+        after = space.pack(Layout(self.length).cells(obs))
         shares = nn.case_shares(flipped, after, self.length)
         # Cells of the same case look up the same entry, so counting the cases is enough.
         entries = jax.nn.relu(nn.linear(self.table, jnp.eye(nn.CASES)))
@@ -144,8 +145,9 @@ class Cells(eqx.Module):
 
 def distance(obs: Array, length: int) -> Array:
     """The share of cells that differ from the goal, as far as observed: `[...]`."""
-    goal = obs[..., length + 1 :]
-    return jnp.abs(obs[..., :length] - (goal if goal.shape[-1] else 0.0)).mean(axis=-1)
+    layout = Layout(length)
+    goal = layout.goal(obs)
+    return jnp.abs(layout.cells(obs) - (goal if goal.shape[-1] else 0.0)).mean(axis=-1)
 
 
 class Model(eqx.Module):
@@ -163,7 +165,7 @@ class Model(eqx.Module):
         `[T, B, D]`, between which `action[T - 1, B]` were taken."""
         before = jnp.concatenate([memory.obs[None], obs[:-1]])
         done = jnp.concatenate([memory.action[None], action])
-        is_first = obs[..., self.length] == 0
+        is_first = Layout(self.length).time(obs) == 0
         seen = self.encoder(before, done, obs, is_first)
         hidden = self.gru(memory.hidden, seen, is_first & reset)
         return *self.body(obs, hidden), hidden

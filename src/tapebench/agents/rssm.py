@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from tapebench.agents import nn
+from tapebench.tasks.layout import Layout
 
 # Places: P = 1 for `mlp`, a cell each for `conv`.
 
@@ -167,7 +168,8 @@ class World(eqx.Module):
 
     def given(self, obs: Array) -> Array:
         """What is not predicted of observations `[..., D]`, by place."""
-        time, goal = obs[..., self.length : self.length + 1], obs[..., self.length + 1 :]
+        layout = Layout(self.length)
+        time, goal = layout.time_column(obs), layout.goal(obs)
         shared = spread(time, self.places)
         if not goal.shape[-1]:
             return shared
@@ -195,7 +197,7 @@ class World(eqx.Module):
 
     def recognise(self, hidden: Array, obs: Array) -> Array:
         """The posterior: log-probabilities `[..., P, K, C]`."""
-        cells = arrange(obs[..., : self.length], self.places)
+        cells = arrange(Layout(self.length).cells(obs), self.places)
         return self._variables(self.posterior(jnp.concatenate([hidden, cells], axis=-1)))
 
     def cells(self, hidden: Array, z: Array) -> Array:
@@ -278,7 +280,7 @@ def predict(
     at. An episode starts where t/H is 0. Open-loop the model goes on with z drawn from its prior,
     and probabilities are means over so many draws. States are those that the policy would have.
     """
-    is_first = obs[..., world.length] == 0
+    is_first = Layout(world.length).time(obs) == 0
     rows = len(obs)
     found = world.filter(obs, action, is_first, None).latent
     many = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (samples, *leaf.shape)), found)

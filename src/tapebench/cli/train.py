@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from tapebench.agents import NAMES
 from tapebench.base.names import one_of
 from tapebench.cli.console import parse_rules, screen
 
@@ -37,10 +38,14 @@ class Train:
     For example: tape train dqn --seeds 3 --steps 20000; tape train runs/main/dqn/fps30/s00
     """
 
-    agent: tyro.conf.Positional[str]
-    """dqn, rad, curl, pearl, ppo, ppo-dr, rppo, dreamer or automata; package.module of an agent of
-    your own, from here or installed; or the directory of a run, which is then made as it was asked
-    before."""
+    agent: Annotated[
+        tyro.conf.Positional[str],
+        tyro.conf.arg(
+            help=f"{', '.join(NAMES[:-1])} or {NAMES[-1]}; package.module of an agent of your own, "
+            "from here or installed; or the directory of a run, which is then made as it was asked "
+            "before."
+        ),
+    ]
     set: tuple[str, ...] = ()
     """Options of the agent that differ from its defaults, like network=conv depth=3."""
     options: bool = False

@@ -27,6 +27,7 @@ from tapebench.base import seeding
 from tapebench.base.names import one_of
 from tapebench.physics import space
 from tapebench.physics.families import elementary
+from tapebench.tasks.layout import Layout
 from tapebench.tasks.task import Task
 
 
@@ -98,7 +99,7 @@ def _guided_actor(act: Any, note: Any, guide_act: Any, guide_note: Any, length: 
         own, other, until = memory
         own, chosen = act(own, obs, seeding.fork(stream, 0))
         other, advised = guide_act(other, obs, seeding.fork(stream, 1))
-        cell = jnp.where(obs[:, length] < until, advised, chosen)
+        cell = jnp.where(Layout(length).time(obs) < until, advised, chosen)
         return (note(own, cell), guide_note(other, cell), until), cell
 
     return act_both
@@ -175,15 +176,15 @@ def _act_random(length: int, memory: Any, obs: Any, stream: Any) -> tuple[Any, A
 
 
 def _act_flip_ones(length: int, memory: Any, obs: Any, stream: Any) -> tuple[Any, Any]:
-    return memory, flip_a_one(obs[:, :length], stream)
+    return memory, flip_a_one(Layout(length).cells(obs), stream)
 
 
 def _act_greedy(
     length: int, goal: int | None, memory: Any, obs: Any, stream: Any
 ) -> tuple[Any, Any]:
-    tape = space.pack(obs[:, :length])[:, None]
+    tape = space.pack(Layout(length).cells(obs))[:, None]
     if goal is None:
-        target = space.pack(obs[:, length + 1 :])[:, None]
+        target = space.pack(Layout(length).goal(obs))[:, None]
     else:
         target = space.to_words(goal, length)
     every_cell = np.arange(length, dtype=np.uint32)[None]

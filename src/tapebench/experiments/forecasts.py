@@ -53,7 +53,7 @@ class Record:
     @property
     def tapes(self) -> np.ndarray:
         """`[T, B, L]`."""
-        return self.obs[..., : self.exam.task.length]
+        return self.exam.task.layout.cells(self.obs)
 
     def by_rule(self, values: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Weighted means `[R]` of values `[T, B]`; not a number where nothing weighs."""

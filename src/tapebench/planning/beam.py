@@ -341,7 +341,7 @@ def _exam_ways(rule: int) -> dict[int, list[int] | None]:
 
 def read_time(obs: np.ndarray, task: Task) -> np.ndarray:
     """The step each row is at, from its observation: trials begin anew row by row."""
-    return np.rint(obs[:, task.length] * task.horizon).astype(int)
+    return np.rint(task.layout.time(obs) * task.horizon).astype(int)
 
 
 def _open_loop(name: str, task: Task, plan: Any) -> Policy:
@@ -353,7 +353,7 @@ def _open_loop(name: str, task: Task, plan: Any) -> Policy:
 
     def act(memory: Any, obs: np.ndarray, stream: seeding.Stream) -> tuple[Any, np.ndarray]:
         rule, planned = memory
-        cells, t = obs[:, : task.length], read_time(obs, task)
+        cells, t = task.layout.cells(obs), read_time(obs, task)
         starts = np.flatnonzero(t == 0)
         if len(starts):
             planned = planned.copy()

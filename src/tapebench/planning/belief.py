@@ -36,6 +36,7 @@ from tapebench.exam.policy import Policy, blind
 from tapebench.physics import space
 from tapebench.physics.families import elementary
 from tapebench.tasks import splits
+from tapebench.tasks.layout import Layout
 from tapebench.tasks.task import Task
 
 BETA = 0.25
@@ -306,8 +307,9 @@ def _actor(length: int, goal: int | None, hidden: int) -> Callable[..., Any]:
 def _act(
     length: int, goal: int | None, hidden: int, memory: Memory, obs: Array, stream: Any
 ) -> tuple[Memory, Array]:
-    tape, time = space.pack(obs[:, :length]), obs[:, length]
-    goal_cells = obs[:, length + 1 :]
+    layout = Layout(length)
+    tape, time = space.pack(layout.cells(obs)), layout.time(obs)
+    goal_cells = layout.goal(obs)
     target = space.pack(goal_cells) if goal is None else space.to_words(goal, length)
     readable = readable_cells(hidden, length)
 

@@ -94,7 +94,7 @@ def posterior(memory: _Memory) -> np.ndarray:
 def _act(
     task: Task, memory: _Memory, obs: np.ndarray, stream: seeding.Stream
 ) -> tuple[_Memory, np.ndarray]:
-    cells, t = obs[:, : task.length], beam.read_time(obs, task)
+    cells, t = task.layout.cells(obs), beam.read_time(obs, task)
     tape = space.pack(cells)
     learned = _learn(memory.log_belief, memory.tape, memory.cell, tape, task.length)
     log_belief = np.where((t > memory.t)[:, None], learned, memory.log_belief)

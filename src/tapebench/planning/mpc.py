@@ -26,6 +26,7 @@ from tapebench.exam.policy import Policy
 from tapebench.exam.rollout import rollout
 from tapebench.physics import space
 from tapebench.physics.families import elementary
+from tapebench.tasks.layout import Layout
 from tapebench.tasks.task import Task
 
 OBJECTIVES = ("final", "sum", "min")
@@ -98,7 +99,7 @@ def _act(
         (_, score, _), cells = jax.lax.scan(shoot, start, np.arange(plan, dtype=np.uint32))
         return cells[0, score.argmin()]
 
-    tape = space.pack(obs[:, :length])
+    tape = space.pack(Layout(length).cells(obs))
     action = jax.lax.map(choose, (tape, memory, identity), batch_size=min(_CHUNK, len(obs)))
     return memory, action.astype(jnp.int32)
 

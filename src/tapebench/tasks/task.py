@@ -16,6 +16,7 @@ import numpy as np
 from tapebench.base.names import one_of
 from tapebench.physics import space
 from tapebench.tasks import splits
+from tapebench.tasks.layout import Layout
 
 REWARDS = ("distance", "sparse", "potential")
 MAX_HORIZON = 65_536
@@ -45,9 +46,14 @@ class Task:
     reveal_rule: bool
 
     @property
+    def layout(self) -> Layout:
+        """Where things are in an observation."""
+        return Layout(self.length)
+
+    @property
     def observation_size(self) -> int:
-        """Entries of an observation: the cells, t/H, then the goal's cells if observed."""
-        return self.length + 1 + self.length * self.observe_goal
+        """Entries of an observation, see `Layout`."""
+        return self.layout.width(self.observe_goal)
 
 
 def make_task(

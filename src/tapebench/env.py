@@ -25,7 +25,9 @@ from jax import Array
 
 from tapebench.base import seeding
 from tapebench.physics import space, starts
-from tapebench.physics.families import elementary
+from tapebench.physics.families.elementary import ELEMENTARY
+from tapebench.physics.family import Family
+from tapebench.physics.space import Space
 from tapebench.tasks.layout import Layout
 from tapebench.tasks.task import MAX_REDRAWS, REWARDS, Task, resolve, reward
 
@@ -69,7 +71,7 @@ class EnvState:
 
 def rule_table(rules: tuple[int, ...]) -> tuple[Array, Array]:
     """Rules as the fixed-size table and the count that `EnvParams` holds."""
-    table = np.zeros(elementary.NUM_RULES, np.uint8)
+    table = np.zeros(ELEMENTARY.num_rules, np.uint8)
     table[: len(rules)] = rules
     return jnp.asarray(table), jnp.uint32(len(rules))
 
@@ -92,9 +94,11 @@ class TapeEnv:
     observe_goal: bool = False
     packed: bool = False
     reveal_rule: bool = False
+    family: Family = ELEMENTARY
 
     def __post_init__(self) -> None:
         space.check_length(self.length)
+        self.family.check_space(self.space)
         if self.reward not in REWARDS:
             raise ValueError(f"unknown reward {self.reward!r}: use one of {', '.join(REWARDS)}")
 
@@ -103,8 +107,13 @@ class TapeEnv:
         return "Tape-v0"
 
     @property
+    def space(self) -> Space:
+        """Where the cells are."""
+        return Space((self.length,))
+
+    @property
     def num_actions(self) -> int:
-        return self.length
+        return self.space.size
 
     @property
     def default_params(self) -> EnvParams:
@@ -191,7 +200,7 @@ class TapeEnv:
         """One step without auto-reset. Stepping on after the end is the caller's mistake."""
         before = space.distance(state.tape, state.goal, self.length)
         flipped = space.flip(state.tape, action) & space.full(self.length)
-        tape = elementary.evolve(flipped, state.rule, self.length)
+        tape = self.family.update(flipped, self.family.compile(state.rule), self.space)
 
         def disturb(tape: Array) -> Array:
             lane = seeding.NOISE + state.t.astype(jnp.uint32) * np.uint32(self.length)
@@ -252,6 +261,7 @@ def make(
         observe_goal=chosen.observe_goal,
         packed=packed,
         reveal_rule=chosen.reveal_rule,
+        family=chosen.family,
     )
     table, num_rules = rule_table(chosen.rules)
     params = EnvParams(

@@ -12,7 +12,9 @@ share, so all three take the same path. There is no randomness here, and no floa
 
 from __future__ import annotations
 
-from functools import cache
+import math
+from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,21 @@ WORD = 32
 
 Tape = Any
 """A Python int, or a NumPy or JAX array of uint32 words `[..., W]`."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """Where the cells are: a ring, `(32,)`, or a torus, `(5, 5)`. A value, static under `jit`.
+
+    Cells are packed in reading order, and an action is the place of a cell in it.
+    """
+
+    shape: tuple[int, ...]
+
+    @cached_property
+    def size(self) -> int:
+        """How many cells, and actions, there are."""
+        return math.prod(self.shape)
 
 
 def num_words(length: int) -> int:

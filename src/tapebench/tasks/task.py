@@ -15,6 +15,9 @@ import numpy as np
 
 from tapebench.base.names import one_of
 from tapebench.physics import space
+from tapebench.physics.families.elementary import ELEMENTARY
+from tapebench.physics.family import Family
+from tapebench.physics.space import Space
 from tapebench.tasks import splits
 from tapebench.tasks.layout import Layout
 
@@ -44,6 +47,16 @@ class Task:
     hidden: int
     """Cells that the observation shows as zero."""
     reveal_rule: bool
+
+    @property
+    def family(self) -> Family:
+        """Where the rules are from."""
+        return ELEMENTARY
+
+    @property
+    def space(self) -> Space:
+        """Where the cells are."""
+        return Space((self.length,))
 
     @property
     def layout(self) -> Layout:

@@ -10,21 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from tapebench.physics.space import WORD, Tape, column, flip, full, neighbours
+from tapebench.physics.family import Family, Symmetry
+from tapebench.physics.space import (
+    MAX_LENGTH,
+    MIN_LENGTH,
+    WORD,
+    Space,
+    Tape,
+    column,
+    flip,
+    full,
+    neighbours,
+)
 
 NUM_RULES = 256
 
 Law = tuple[Any, ...]
 """A rule made ready to apply: eight masks, one per monomial of its algebraic normal form."""
-
-
-def check_rule(rule: int) -> int:
-    """Return `rule` if it numbers an elementary rule, else raise a `ValueError`."""
-    if isinstance(rule, bool) or not isinstance(rule, (int, np.integer)):
-        raise ValueError(f"a rule is an integer from 0 to {NUM_RULES - 1}, not {str(rule)[:40]!r}")
-    if not 0 <= rule < NUM_RULES:
-        raise ValueError(f"a rule is an integer from 0 to {NUM_RULES - 1}, not {rule}")
-    return int(rule)
 
 
 def law(rule: Any) -> Law:
@@ -116,3 +118,67 @@ def wolfram_class(rule: int) -> int:
         if representative in representatives:
             return number
     return 2
+
+
+# The contract.
+
+
+def codes(cells: Any, space: Space) -> Any:
+    """The entry `4l + 2c + r` that each cell reads."""
+    xp = cells.__array_namespace__()
+    return 4 * xp.roll(cells, 1, axis=-1) + 2 * cells + xp.roll(cells, -1, axis=-1)
+
+
+def table(rules: Any) -> Any:
+    """What each neighbourhood becomes, uint8 `[..., 8]`: entry e is bit e of the rule."""
+    return ((column(rules) >> np.arange(8, dtype=np.uint32)) & 1).astype(np.uint8)
+
+
+def parse(text: str) -> int:
+    """A rule from its number."""
+    try:
+        return check_rule(int(text))
+    except ValueError:
+        last = NUM_RULES - 1
+        raise ValueError(f"an elementary rule is a number from 0 to {last}, not {text!r}") from None
+
+
+def check_space(space: Space) -> Space:
+    """A ring of a length that is supported."""
+    if len(space.shape) != 1 or not MIN_LENGTH <= space.size <= MAX_LENGTH:
+        wanted = f"a ring of {MIN_LENGTH} to {MAX_LENGTH} cells"
+        raise ValueError(f"elementary rules need {wanted}, not {space.shape}")
+    return space
+
+
+ELEMENTARY = Family(
+    name="elementary",
+    version=1,
+    dimensions=1,
+    entries=8,
+    codes=codes,
+    table=table,
+    compile=law,
+    update=lambda tape, law, space: evolve_by(tape, law, space.size),
+    symmetries=(
+        Symmetry(
+            name="mirror",
+            on_rule=mirror,
+            on_cells=lambda cells, space: cells[..., ::-1],
+            on_site=lambda site, space: space.size - 1 - site,
+            keeps_zeros=True,
+        ),
+        Symmetry(
+            name="complement",
+            on_rule=complement,
+            on_cells=lambda cells, space: 1 - cells,
+            on_site=lambda site, space: site,
+            keeps_zeros=False,
+        ),
+    ),
+    parse=parse,
+    label=str,
+    check_space=check_space,
+)
+
+check_rule = ELEMENTARY.check_rule

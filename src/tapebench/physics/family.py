@@ -1,0 +1,72 @@
+"""A rule is a number, a law is a table, and a family says which entry of the table a cell reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tapebench.physics.space import Space, Tape
+
+Law = Any
+"""A rule made ready to apply, a pytree of integers or arrays."""
+
+
+@dataclass(frozen=True)
+class Symmetry:
+    """What acts on rules, cells and places alike, so that updates do not notice it.
+
+    `on_cells(update(cells, rule)) == update(on_cells(cells), on_rule(rule))`, and a flip of cell i
+    becomes one of `on_site(i)`.
+    """
+
+    name: str
+    on_rule: Callable[[int], int]
+    on_cells: Callable[[Any, Space], Any]
+    """Cells `[..., *shape]` -> the same."""
+    on_site: Callable[[int, Space], int]
+    keeps_zeros: bool
+    """Whether the tape of all zeros, which is mostly the goal, stays what it is."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """Laws under one contract: the next value of a cell is the entry of a table that it reads.
+
+    `codes` and `table` are the definition. `update` is how it is done fast, and tests hold it to
+    them. A value, static under `jit`.
+    """
+
+    name: str
+    version: int
+    dimensions: int
+    """Of the spaces that it lives in: 1 for rings, 2 for tori."""
+    entries: int
+    """Of a table."""
+    codes: Callable[[Any, Space], Any]
+    """Cells `[..., *shape]` of 0 and 1 -> the entry that each reads."""
+    table: Callable[[Any], Any]
+    """Rules `[...]` -> bits `[..., entries]`."""
+    compile: Callable[[Any], Law]
+    """Rules `[...]`, or a Python int -> their laws."""
+    update: Callable[[Tape, Law, Space], Tape]
+    """One update of every cell at once, of packed cells."""
+    symmetries: tuple[Symmetry, ...]
+    parse: Callable[[str], int]
+    """A rule from its label; a `ValueError` says what would be one."""
+    label: Callable[[int], str]
+    check_space: Callable[[Space], Space]
+    """The space if the family lives there, else a `ValueError` that says where it does."""
+
+    @property
+    def num_rules(self) -> int:
+        """Every table is a rule."""
+        return 1 << self.entries
+
+    def check_rule(self, rule: Any) -> int:
+        """The rule if it numbers a law of the family, else a `ValueError` that gives the range."""
+        is_integer = hasattr(rule, "__index__") and not isinstance(rule, bool)
+        if not is_integer or not 0 <= rule < self.num_rules:
+            told = rule if is_integer else repr(str(rule)[:40])
+            raise ValueError(f"a rule is an integer from 0 to {self.num_rules - 1}, not {told}")
+        return int(rule)

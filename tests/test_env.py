@@ -61,6 +61,7 @@ def test_without_auto_reset_the_state_stays_at_the_end():
     np.testing.assert_array_equal(info["final_observation"][:-1], space.unpack(ended.tape, 8))
 
 
+@pytest.mark.slow
 def test_auto_reset_starts_a_fresh_episode_exactly_where_one_ended():
     env, params = envs.make(length=6, horizon=5, rules="all")
     state, obs, after, _, terminated, truncated, info = run(env, params, 60, 200)
@@ -77,6 +78,7 @@ def test_auto_reset_starts_a_fresh_episode_exactly_where_one_ended():
     assert (np.asarray(after.tape) != 0).all()
 
 
+@pytest.mark.slow
 def test_an_episode_is_fixed_by_its_reset_key_and_actions():
     env, params = envs.make(length=9, noise=0.1)
     first = run(env, params, 50, 20)
@@ -111,6 +113,7 @@ def test_nothing_that_is_data_causes_a_new_compilation():
     assert traces == 1
 
 
+@pytest.mark.slow
 def test_parameters_can_be_vmapped_over():
     env, params = envs.make(length=8, rules=204)
     densities = jnp.array([0.1, 0.5, 0.9])
@@ -122,6 +125,7 @@ def test_parameters_can_be_vmapped_over():
     np.testing.assert_allclose(obs[..., :8].mean(axis=(1, 2)), [0.176, 0.5, 0.9], atol=0.02)
 
 
+@pytest.mark.slow
 def test_rules_are_drawn_uniformly_from_the_set_and_from_nothing_else():
     env, params = envs.make(length=8, horizon=1, rules="test")
     state = run(env, params, 300, 100)[0]
@@ -195,6 +199,7 @@ def test_hidden_cells_are_not_seen_but_count():
     assert terminated
 
 
+@pytest.mark.slow
 def test_packed_observations_hold_what_the_float_ones_do():
     options = {"length": 40, "horizon": 7, "goal": "random", "observe_goal": True, "mask": [3, 39]}
     plain, params = envs.make(**options)
@@ -207,6 +212,7 @@ def test_packed_observations_hold_what_the_float_ones_do():
     np.testing.assert_array_equal(space.unpack(words["goal"], 40), obs[..., 41:])
 
 
+@pytest.mark.slow
 def test_random_goals_are_drawn_anew_for_every_episode():
     env, params = envs.make(length=16, horizon=1, goal="random", observe_goal=True)
     after = run(env, params, 20, 10)[2]
@@ -227,6 +233,7 @@ def test_the_rule_is_in_info_only_if_revealed_and_never_observed():
     np.testing.assert_array_equal(*seen)
 
 
+@pytest.mark.slow
 def test_time_is_observed_as_a_share_of_the_horizon_rounded_once():
     env, params = envs.make(length=8, horizon=7, rules=204)
     obs = run(env, params, 7, 4, step=env.step_env)[1]

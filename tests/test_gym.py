@@ -81,6 +81,7 @@ def games(draw):
     return options, np.array(rules), tapes, goals, rng.integers(0, length, (horizon, num))
 
 
+@pytest.mark.slow
 @given(games())
 @settings(max_examples=25)
 def test_the_three_faces_play_identical_episodes(game):

@@ -83,6 +83,7 @@ def test_the_map_is_in_the_readme():
     assert FLOW in " ".join((ROOT / "README.md").read_text().split())
 
 
+@pytest.mark.slow
 def test_the_snippets_of_the_readme_run():
     readme = (ROOT / "README.md").read_text()
     snippets = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)

@@ -126,6 +126,7 @@ def test_packed_observations_are_refused(name):
 # Runs.
 
 
+@pytest.mark.slow
 @every("dqn", "ppo")
 def test_twenty_seeds_give_twenty_different_runs(name):
     agent, _ = small_agent(name)
@@ -152,6 +153,7 @@ def test_the_same_seed_gives_the_same_bytes(name):
     assert all(metric.shape == () for metric in metrics.values())
 
 
+@pytest.mark.slow
 @every("dqn")
 def test_two_halves_make_a_whole(name):
     whole, _ = small_agent(name)

@@ -160,6 +160,7 @@ def test_what_is_found_for_a_tape_does_not_depend_on_what_was_asked_before(
 # The model.
 
 
+@pytest.mark.slow
 def test_the_loss_falls_and_the_outer_cells_turn_out_not_to_matter():
     _, state, losses = learned()
     assert losses[-1] < 0.75 * losses[0]
@@ -169,6 +170,7 @@ def test_the_loss_falls_and_the_outer_cells_turn_out_not_to_matter():
     assert likeness[alike].min() > 20 * likeness[~alike].max()
 
 
+@pytest.mark.slow
 def test_the_model_finds_the_table_of_held_out_rules_and_an_untrained_copy_does_not():
     agent, state, _ = learned()
     memory, _ = memory_after(agent.policy(state), HELD_OUT, 4)
@@ -230,6 +232,7 @@ def test_the_policy_counts_what_training_counts():
 # The policy.
 
 
+@pytest.mark.slow
 def test_it_solves_fixed_rules():
     task = make_task(length=8, horizon=8, rules=[0, 4, 204])
     agent = agents.make("automata", *envs.make(length=8, horizon=8))

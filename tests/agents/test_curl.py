@@ -19,6 +19,7 @@ def test_the_contrastive_loss_of_a_hand_example():
     np.testing.assert_allclose(curl.info_nce(query, key, bilinear), wanted, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_contrastive_loss_teaches_features_and_the_slow_copy_follows():
     auxiliary = curl.contrast(rad.augmentation("flip", 8, None, 0.1), 2.0, 0.75)
     network = plain_network(jax.random.key(0))

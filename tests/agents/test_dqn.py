@@ -62,6 +62,7 @@ def test_the_loss_moves_the_network_alone_and_only_at_the_action_taken():
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(still))
 
 
+@pytest.mark.slow
 def test_the_learning_rate_falls_with_updates():
     agent, _ = small_agent("dqn", chunk=200, total_steps=400, final_rate=0.5, learning_rate=1e-3)
     state = agent.init(jax.random.key(0))
@@ -89,6 +90,7 @@ def test_the_share_of_random_actions_is_what_it_says(share):
     np.testing.assert_allclose(shares, wanted, atol=0.015)
 
 
+@pytest.mark.slow
 def test_the_target_network_lags_behind():
     config = dqn.Config(**SMALL["dqn"] | {"target_every": 3})
     env, params = envs.make(length=8, horizon=8)
@@ -131,6 +133,7 @@ def check_one_state(network):
     np.testing.assert_allclose(network(observations([0, 0, 0, 0])), [[1, 0, -0.5]], atol=0.05)
 
 
+@pytest.mark.slow
 def test_dqn_learns_known_values_but_not_what_only_the_context_says():
     check_one_state(trained("dqn", probes.make(probes.ONE_STATE), 2_000)[1].learner.network)
     check_delayed(trained("dqn", probes.make(probes.DELAYED), 6_000)[1].learner.network)

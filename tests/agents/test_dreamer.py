@@ -90,6 +90,7 @@ def test_symexp_undoes_symlog():
 # The model.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", nn.NETWORKS)
 def test_nothing_passes_over_the_start_of_an_episode(network):
     _, model = untrained(network)
@@ -111,6 +112,7 @@ def test_nothing_passes_over_the_start_of_an_episode(network):
     assert not np.array_equal(found.ahead[0], other.ahead[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", nn.NETWORKS)
 def test_the_policy_remembers_what_the_model_makes_of_the_episode(network):
     _, model = untrained(network)
@@ -129,6 +131,7 @@ def test_the_policy_remembers_what_the_model_makes_of_the_episode(network):
     np.testing.assert_array_equal(jnp.stack(actions), likeliest)
 
 
+@pytest.mark.slow
 def test_the_cells_turn_with_the_tape():
     _, model = untrained("conv")
     world, batch = model.world, episodes()
@@ -151,6 +154,7 @@ def test_the_cells_turn_with_the_tape():
     np.testing.assert_allclose(rolled, np.roll(cells, 3, axis=-1), atol=0.15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", nn.NETWORKS)
 def test_a_goal_that_is_observed_is_given_to_the_model(network):
     _, model = untrained(network, size=17)
@@ -163,6 +167,7 @@ def test_a_goal_that_is_observed_is_given_to_the_model(network):
     assert abs(first - second).max() > 1e-4
 
 
+@pytest.mark.slow
 def test_the_loss_is_that_of_a_plain_computation():
     config, model = untrained("mlp", free_nats=1.0)
     batch, key = episodes(), jax.random.key(3)
@@ -185,6 +190,7 @@ def test_the_loss_is_that_of_a_plain_computation():
     np.testing.assert_allclose(parts["kl"], kl.mean(), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_either_weight_of_the_divergence_moves_its_own_side():
     _, model = untrained("mlp")
     batch = episodes()
@@ -222,6 +228,7 @@ def test_time_is_up_at_the_horizon_and_not_before(horizon):
         time = time + tick
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", nn.NETWORKS)
 def test_imagination_goes_on_until_time_is_up(network):
     config, model = untrained(network, imagination=5)
@@ -244,6 +251,7 @@ def test_imagination_goes_on_until_time_is_up(network):
     np.testing.assert_allclose(dream.goes_on, chance, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_losses_of_behaviour_are_those_of_a_plain_computation():
     config, model = untrained("mlp", range_rate=0.5, entropy_weight=0.1, discount=0.9)
     _, other = untrained("mlp", seed=1)
@@ -279,6 +287,7 @@ def test_the_losses_of_behaviour_are_those_of_a_plain_computation():
 # Predictions.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", nn.NETWORKS)
 def test_predictions_see_the_past_and_the_actions_and_nothing_else(network):
     _, model = untrained(network)
@@ -318,6 +327,7 @@ def value_of(state, obs):
     return model.critic(latent.features)[..., 0], jnp.exp(model.policy(latent)), latent
 
 
+@pytest.mark.slow
 def test_dreamer_learns_the_value_and_the_action_of_a_single_state():
     _, state, metrics = trained("dreamer", probes.make(probes.ONE_STATE), 6_400)
     value, chance, latent = value_of(state, observations([0, 0, 0, 0]))
@@ -360,6 +370,7 @@ def test_dreamer_solves_the_memory_probe():
     np.testing.assert_array_equal(action, [0, 1])
 
 
+@pytest.mark.slow
 def test_an_update_follows_every_so_many_steps_after_the_warmup():
     agent, _ = small_agent("dreamer")
     state, metrics = agent.train(agent.init(jax.random.key(0)))
@@ -400,6 +411,7 @@ def test_the_model_of_a_fixed_rule_becomes_nearly_perfect(rule):
     assert rollout(agent.policy(state), task, episodes=200).success.mean() > 0.9
 
 
+@pytest.mark.slow
 def test_the_policy_starts_close_to_uniform():
     make = jax.jit(dreamer.make_model, static_argnums=(1, 2, 3))
     for network in nn.NETWORKS:

@@ -56,6 +56,7 @@ def pearl_agent():
     return small_agent("pearl", rules=51, **sizes)[0]
 
 
+@pytest.mark.slow
 def test_the_policy_remembers_what_training_looks_back_on():
     env, params = envs.make(length=8, horizon=8, rules=51)
     agent = pearl_agent()
@@ -83,6 +84,7 @@ def test_the_policy_remembers_what_training_looks_back_on():
         np.testing.assert_allclose(found.precision, wanted.precision, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_context_is_kept_across_episodes_but_no_transition_is_made_across_them():
     agent = pearl_agent()
     policy = agent.policy(agent.init(jax.random.key(0)))

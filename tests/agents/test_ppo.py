@@ -17,6 +17,7 @@ from tapebench.tasks.task import make_task
 GAMMA = PROBE["ppo"]["discount"]
 
 
+@pytest.mark.slow
 def test_the_learning_rate_falls_on_a_straight_line_and_stays():
     config = ppo.Config(learning_rate=2e-3, final_rate=0.1, total_steps=1000)
     rates = [float(api.learning_rate(config, jnp.int32(n))) for n in (0, 500, 1000, 5000)]
@@ -103,6 +104,7 @@ def test_every_order_is_as_likely_as_another(num):
         assert abs(counts * num / 4_000 - 1).max() < 5 * np.sqrt(num / 4_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "network"), [(ppo, "mlp"), (ppo, "conv"), (rppo, "gru"), (rppo, "cells")]
 )
@@ -186,6 +188,7 @@ def test_a_round_makes_an_update_for_every_epoch_and_minibatch(name):
     assert int(state.learner.updates) == 8
 
 
+@pytest.mark.slow
 def test_ppo_learns_the_value_and_the_action_of_a_single_state():
     _, state, metrics = trained("ppo", probes.make(probes.ONE_STATE), 192 * 40)
     logits, value = state.learner.model(observations([0, 0, 0, 0]))

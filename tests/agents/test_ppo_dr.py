@@ -18,6 +18,7 @@ def varied_env(params_of=None, **ranges):
     return env, ppo_dr.VariedEnv(env=env, **defaults | ranges), params
 
 
+@pytest.mark.slow
 def test_an_episode_varies_in_everything_but_its_rule():
     env, varied, params = varied_env()
 
@@ -44,6 +45,7 @@ def test_an_episode_varies_in_everything_but_its_rule():
     assert abs(np.corrcoef(found.noise, np.asarray(state.inner.rule))[0, 1]) < 0.1
 
 
+@pytest.mark.slow
 def test_an_episode_keeps_its_variation_and_the_next_has_another():
     _, varied, params = varied_env({"rules": 204})
     step = jax.jit(varied.step)
@@ -79,6 +81,7 @@ def test_without_ranges_it_is_ppo():
     assert metrics["episodes"] == others["episodes"]
 
 
+@pytest.mark.slow
 def test_the_exam_of_ppo_dr_is_that_of_ppo():
     agent, task = small_agent("ppo-dr")
     state, _ = agent.train(agent.init(jax.random.key(0)))

@@ -15,6 +15,7 @@ def everywhere(stored):
     return replay.Places(jnp.asarray(ago.ravel()), jnp.asarray(env.ravel()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "steps"),
     [
@@ -86,6 +87,7 @@ def test_the_past_of_a_place_is_its_own_episode_and_nothing_else():
             assert past.action[place, back] == action
 
 
+@pytest.mark.slow
 def test_the_past_of_a_later_place_holds_what_led_there():
     env, params = envs.make(length=8, horizon=5, rules=[0, 30])
     stored, kept = play(env, params, steps=33, num_envs=3, capacity=60)

@@ -212,6 +212,7 @@ def test_evaluate_prints_one_json_document(capsys):
     assert document["id"]["episodes"] == 226 * 20
 
 
+@pytest.mark.slow
 def test_evaluate_is_readable_and_writes_rows_and_a_bundle(capsys, tmp_path):
     rows, result = tmp_path / "rows.parquet", tmp_path / "result.tape"
     asked = ("--length", "8", "--rules", "0,4,30,204", "--trials", "2", "--episodes", "3")

@@ -73,6 +73,7 @@ def test_several_seeds_have_an_interval_over_seeds():
     assert found["ood"]["episodes"] == 4 * 30 * 20
 
 
+@pytest.mark.slow
 def test_trials_are_scored_one_by_one():
     found = evaluation.evaluate(
         "bayes", length=8, horizon=8, trials=3, episodes=5, rules=[4, 30, 204]
@@ -83,6 +84,7 @@ def test_trials_are_scored_one_by_one():
     assert mean == pytest.approx(found.score["id"]["success"])
 
 
+@pytest.mark.slow
 def test_shipped_lines_are_what_the_policies_do():
     exam = make_exam(length=8, horizon=8)
     shipped = baselines.load(exam)
@@ -173,6 +175,7 @@ def test_the_rules_of_lite_keep_the_mix_of_types_and_ceilings():
     assert means[0] == pytest.approx(means[1], abs=0.02)
 
 
+@pytest.mark.slow
 def test_an_mlp_sits_the_whole_exam_in_seconds():
     import time
 

@@ -167,6 +167,7 @@ def test_a_traced_episode_ends_where_the_episode_did():
         np.testing.assert_array_equal(tapes.sum(axis=-1), wrong)
 
 
+@pytest.mark.slow
 def test_greedy_plans_for_the_goal_it_is_given_or_shown():
     for options in ({"goal": "0110010"}, {"goal": "random", "observe_goal": True}):
         task = make_task(length=7, horizon=7, rules=[204], **options)
@@ -214,6 +215,7 @@ def first_one(backend):
     return policy.Policy("first-one", lambda rule, num: xp.zeros(num, int), act, backend=backend)
 
 
+@pytest.mark.slow
 def test_trials_keep_the_memory_and_go_on_where_an_episode_ends():
     task = make_task(length=9, horizon=7, rules=[0, 4, 30, 204, 232])
     by_jax = rollout.rollout(first_one("jax"), task, episodes=5, trials=3)
@@ -249,6 +251,7 @@ def look_at_begun(memory, rule):
     return {"begun": memory}
 
 
+@pytest.mark.slow
 def test_a_part_of_the_rules_gives_the_same_episodes_as_all_of_them():
     task = make_task(length=9, horizon=7, rules=[0, 4, 30, 204, 232])
     for made in (first_one("jax"), policy.flip_ones(task)):
@@ -320,6 +323,7 @@ def test_who_cannot_be_told_of_others_flips_is_not_guided():
         policy.guided(policy.random(task), policy.random(task), 9, task)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pearl", "rppo"])
 def test_agents_with_a_context_remember_the_flips_that_they_are_told_of(name):
     env, params = envs.make(length=8, horizon=8)

@@ -82,6 +82,7 @@ def test_who_is_checked_keeps_its_seats_and_gets_other_neighbours():
 # Randomness is per row.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", policy.NAMED)
 def test_order_and_neighbours_change_nothing_for_our_policies(name):
     task = make_task(length=8, horizon=6, rules=[0, 4, 22, 30, 90, 110, 204])
@@ -319,6 +320,7 @@ def without_seating(run):
     store.mark(run)
 
 
+@pytest.mark.slow
 def test_published_policies_play_the_same_episodes_in_order_and_seated():
     """One of each kind that is published; `tools/seatings.py` plays all of them."""
     root = published.directory()
@@ -375,6 +377,7 @@ def run_table(path):
     return table | {"seating": np.full(len(table["step"]), 2, np.int8)}
 
 
+@pytest.mark.slow
 def test_baselines_of_another_seating_are_measured_again(tmp_path):
     exam = make_exam(length=8, horizon=5, episodes=2, rules=[0, 30])
     found = baselines.load_or_run(exam, tmp_path)
@@ -404,6 +407,7 @@ def test_a_bundle_says_how_it_was_made_and_verify_says_what_is_proved(tmp_path, 
     assert json.loads(out)["conditions"]["rows"] == "pools rows"
 
 
+@pytest.mark.slow
 def test_the_score_of_an_agent_stands_beside_what_was_seen_of_it(capsys):
     asked = ("--length", "8", "--horizon", "8", "--episodes", "2", "--rules", "0,30,90,110,204")
     code, out, _ = tape(capsys, "evaluate", "agents_that_peek:reads_frames", *asked)
@@ -411,6 +415,7 @@ def test_the_score_of_an_agent_stands_beside_what_was_seen_of_it(capsys):
     assert "made in this process, not isolated, rows independent, seating 2" in out
 
 
+@pytest.mark.slow
 def test_rows_and_scores_carry_the_seating():
     found = evaluation.evaluate("flip-ones", SMALL)
     assert (found.rows()["seating"] == seating.VERSION).all()

@@ -237,6 +237,7 @@ def test_an_exhibit_is_saved_whole(tmp_path):
     assert {path.suffix for path in (tmp_path / "new").iterdir()} == {".svg"}
 
 
+@pytest.mark.slow
 def test_a_policy_that_learns_nothing_pays_nothing_for_unseen_laws(tmp_path, tiny):
     scale = Scale(replace(TINY, agents=("ppo", "dqn")), seeds=2)
     experiment = EVERY["unseen-law"]
@@ -303,6 +304,7 @@ def test_counts_of_solvable_rules_are_those_of_the_exhaustive_search():
     assert [row.cells[5] for row in few] == [1] * len(planning.LENGTHS)
 
 
+@pytest.mark.slow
 def test_the_planner_stays_below_the_ceiling_on_every_side(tmp_path):
     results = untrained_results(tmp_path, rules=(4, 30, 90, 204))
     bounds, _ = planning.show_bounds(results).tables
@@ -320,6 +322,7 @@ def test_the_planner_stays_below_the_ceiling_on_every_side(tmp_path):
             assert cells[asked.index(f"{side.upper()} rules")] == len(exam.rows(side))
 
 
+@pytest.mark.slow
 def test_a_filter_without_the_true_rule_never_finds_it(tmp_path):
     results = untrained_results(tmp_path, rules=(4, 30, 90, 204))
     exam = results.scale.exam()

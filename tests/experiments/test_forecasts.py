@@ -135,6 +135,7 @@ def test_a_model_that_knows_when_it_is_wrong_is_told_from_one_that_does_not(seen
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", ["dreamer", "automata"])
 def test_the_model_of_a_run(tmp_path, agent):
     spec = RunSpec(
@@ -164,6 +165,7 @@ def test_the_model_of_a_run(tmp_path, agent):
     assert not np.allclose(changed[0, 5], forecast[0, 5])
 
 
+@pytest.mark.slow
 def test_an_agent_without_a_model_is_refused(tmp_path):
     spec = RunSpec(
         agent="ppo",

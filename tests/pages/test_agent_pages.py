@@ -38,6 +38,7 @@ def test_a_fixed_rule_is_usual():
     assert agent_pages.is_usual(json.loads(json.dumps(spec.as_dict())))
 
 
+@pytest.mark.slow
 def test_every_option_of_every_agent_says_what_it_means():
     for name in agents.NAMES:
         config = agents.load(name)[0]

@@ -86,6 +86,7 @@ def test_the_readme_has_a_place_for_the_headline():
     assert headline.put((ROOT / "README.md").read_text(), "text").count("\ntext\n") == 1
 
 
+@pytest.mark.slow
 def test_the_readme_shows_the_published_results():
     place = published.directory()
     contest, track = headline.find(place)

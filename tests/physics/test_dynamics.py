@@ -127,6 +127,7 @@ def test_distance_is_the_share_of_cells_that_differ(bits, data):
     assert space.distance(*as_ints, len(bits)) == differing / len(bits)
 
 
+@pytest.mark.slow
 def test_shares_are_rounded_alike_by_numpy_and_by_compiled_jax():
     # XLA rewrites division by one number into a product with its reciprocal, which would differ.
     for whole in range(1, 200):

@@ -46,6 +46,7 @@ def test_ceilings_at_length_16():
     assert solved[30].max_steps == solved[110].max_steps == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [16, 20])
 def test_shipped_ceilings_are_regenerated_byte_for_byte(length):
     name = f"data/exact/L{length}-H{length}.json"

@@ -26,6 +26,7 @@ def test_it_finds_what_the_plain_search_finds(search, rule):
     np.testing.assert_array_equal(search.steps, expected(rule))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sparse", "late"), [(8, 0), (8, 1 << 14), (1 << 12, 1 << 18), (1, 0)])
 @pytest.mark.parametrize("rule", [30, 110, 204, 234])
 def test_every_way_to_make_a_layer_gives_the_same_layer(search, monkeypatch, rule, sparse, late):

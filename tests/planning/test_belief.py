@@ -295,12 +295,14 @@ def test_a_filter_that_believes_in_the_true_rule_alone_is_greedy():
     )
 
 
+@pytest.mark.slow
 def test_the_filter_plans_for_the_goal_it_is_given_or_shown():
     for options in ({"goal": "01100101"}, {"goal": "random", "observe_goal": True}):
         task = make_task(length=8, horizon=12, rules=[204], **options)
         assert rollout.rollout(belief.bayes_filter(task), task).success.mean() > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{}, {"noise": 0.05}, {"goal": "random", "observe_goal": True, "mask": [2]}]
 )
@@ -347,6 +349,7 @@ def test_steps_to_identify_by_hand():
     assert shown.steps_to(0.5).tolist() == [[1, -1, 0]]
 
 
+@pytest.mark.slow
 def test_the_filter_is_calibrated_on_its_candidates_and_cannot_be_outside_of_them():
     split = splits.load("fps30")
     task = make_task(length=8, horizon=8, rules="all")
@@ -387,6 +390,7 @@ def test_any_policy_can_show_a_belief():
         belief.identify(stubborn, task, episodes=0)
 
 
+@pytest.mark.slow
 def test_hidden_cells_never_speak_against_the_true_rule():
     task = make_task(length=16, horizon=12, rules="all", mask=[2, 3, 9])
     shown = belief.identify(belief.bayes_filter(task), task, episodes=2)
@@ -404,6 +408,7 @@ def test_only_cells_without_a_hidden_neighbour_are_readable():
     assert (space.unpack(belief.readable_cells(0, 40), 40) == 1).all()
 
 
+@pytest.mark.slow
 def test_the_noise_relaxed_filter_finds_the_rule_where_the_strict_one_loses_it():
     task = make_task(length=8, horizon=8, rules="all", noise=0.1)
     strict = belief.identify(belief.bayes_filter(task, noise=0.0), task)
@@ -447,6 +452,7 @@ def test_an_unknown_goal_is_refused():
         belief.bayes_filter(make_task(goal="random"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("salt", ["fresh", "other"])
 def test_information_gain_costs_success_on_held_out_rules_if_they_are_no_candidates(salt):
     task = make_task(rules=splits.load("fps30").test)

@@ -59,6 +59,7 @@ def test_a_thinned_ball_knows_real_ways_and_claims_no_completeness():
         assert tape == 0
 
 
+@pytest.mark.slow
 def test_complete_balls_at_32_cells_prove_what_is_out_of_reach():
     tapes = starts.exam_tapes(32, 20)[:, 0]
     every_flip = np.uint32(1) << np.arange(32, dtype=np.uint32)
@@ -192,6 +193,7 @@ def test_belief_planner_exposes_a_posterior_and_leaves_memories_alone():
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_belief_planner_is_at_the_ceiling_without_being_told_the_rule():
     task = make_task(rules=[3, 45, 79, 110, 204])
     success = rollout.rollout(belief_planner.belief_planner(task), task).success.mean(axis=1)
@@ -319,6 +321,7 @@ def test_by_type_counts_every_episode_once():
     assert found["all"]["episodes"] == 30
 
 
+@pytest.mark.slow
 def test_the_sweep_covers_every_combination(monkeypatch):
     monkeypatch.setattr(mpcs, "SWEEP_PLANS", (1, 2))
     monkeypatch.setattr(mpcs, "SWEEP_CANDIDATES", (4,))

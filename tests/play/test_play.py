@@ -345,6 +345,7 @@ def in_threads(count, act):
     return given, raised
 
 
+@pytest.mark.slow
 def test_many_saves_at_once_are_as_many_files(tmp_path):
     game = solve_204(play.Game(204, "fps30", 8, 8))
     paths, raised = in_threads(160, lambda _: play.save([game], tmp_path))

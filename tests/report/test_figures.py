@@ -45,6 +45,7 @@ def drawn():
     return every_kind()
 
 
+@pytest.mark.slow
 def test_every_figure_is_the_same_bytes_when_made_again(tmp_path, drawn, monkeypatch):
     monkeypatch.setattr(drawing, "_read", lambda path: None)  # nothing is taken from the cache
     for name, again in every_kind().items():

@@ -49,6 +49,7 @@ def cells(table, name):
 # Reading
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_the_episodes(found, contest):
     assert [one.title for one in found.contests] == ["main on fps30, L = 8, H = 8"]
     assert {entry.agent: entry.seeds for entry in contest.entries} == dict.fromkeys(
@@ -104,6 +105,7 @@ def test_damage_is_said_and_left_out(tmp_path):
     assert "bad.tape is refused" in said
 
 
+@pytest.mark.slow
 def test_runs_that_are_not_finished_are_listed_and_not_counted(tmp_path):
     for seed in range(10):
         path = store_run(tmp_path, "first-one", seed)

@@ -61,6 +61,7 @@ def test_runs_without_episodes_are_refused_with_what_to_do(tmp_path):
         compare.evaluate_or_load(str(tmp_path), exam)
 
 
+@pytest.mark.slow
 def test_policies_are_compared_on_the_same_episodes(tmp_path):
     exam = make_exam(length=8, horizon=8, rules=[0, 4, 30, 204, 232])
     evaluation.evaluate("flip-ones", exam).write_bundle(tmp_path / "b")

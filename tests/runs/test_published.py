@@ -158,6 +158,7 @@ def test_without_pieces_published_results_are_refused(capsys, monkeypatch, tmp_p
         assert "comes without results" in err
 
 
+@pytest.mark.slow
 def test_publishing_takes_whole_groups_and_looks_up_what_makes_them(capsys, monkeypatch, tmp_path):
     smoke = tracks.get_track("smoke")
     for agent, seeds in (("dqn", 2), ("ppo", 1)):

@@ -109,6 +109,7 @@ def test_every_table_can_be_asked_alone_and_with_others(runs):
     assert ("given_runs",) not in stored.query("select table_name from duckdb_tables(), runs")[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["seed=3", "success=1", "step=0", "agent=x"])
 def test_a_directory_that_looks_like_a_partition_is_a_name_like_any_other(tmp_path, name):
     plain, odd = tmp_path / "plain", tmp_path / name / "runs"

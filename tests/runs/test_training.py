@@ -44,6 +44,7 @@ def uninterrupted(tmp_path_factory):
     return root / str(SPEC.id)
 
 
+@pytest.mark.slow
 def test_a_run_leaves_its_tables_and_summary(uninterrupted):
     curve = files.read_table(uninterrupted / "curve.parquet")
     assert np.unique(curve["step"]).tolist() == [400, 800, 1200, 1600]
@@ -65,6 +66,7 @@ def test_a_run_leaves_its_tables_and_summary(uninterrupted):
     assert made_with["seconds"] > 0
 
 
+@pytest.mark.slow
 def test_stopping_and_going_on_changes_nothing(tmp_path):
     """In this process, whose threads are not those of a worker: compared with itself."""
     whole = training.run(SPEC, tmp_path / "whole")
@@ -194,6 +196,7 @@ def test_ctrl_c_stores_the_state_and_the_same_command_goes_on(tmp_path, uninterr
     assert not (run / store.MARKER).exists()
 
 
+@pytest.mark.slow
 def test_seeds_are_trained_together_if_asked_to(capsys, tmp_path):
     options = [f"{key}={value}" for key, value in SPEC.options.items()]
     command = ["train", "dqn", "--track", "smoke", "--steps", "4000", "--evaluate-every", "1000"]

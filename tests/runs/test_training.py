@@ -16,25 +16,13 @@ import pytest
 
 from commands import tape
 from ray_cluster import children
+from sweeps import SHORT_RUN as SPEC
 from sweeps import same_results
 from tapebench.base import files
 from tapebench.exam.exam import make_exam
 from tapebench.runs import evaluation, store, sweep, training
 from tapebench.runs.results import load_results
 from tapebench.runs.training import RunSpec
-
-SPEC = RunSpec(
-    agent="dqn",
-    seed=3,
-    options={"width": 16, "chunk": 200, "warmup": 200, "replay_size": 2000, "batch": 16},
-    length=8,
-    horizon=8,
-    steps=1600,
-    evaluate_every=400,
-    episodes=2,
-    last=2,
-    rules=(0, 4, 30, 110, 204),
-)
 
 
 @pytest.fixture(scope="module")

@@ -18,23 +18,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from sweeps import SHORT_RUN
 from tapebench.runs.executors.ray import Ray
 from tapebench.runs.results import load_results
-from tapebench.runs.training import RunSpec
 
-SPEC = RunSpec(
-    agent="dqn",
-    seed=0,
-    options={"width": 16, "chunk": 200, "warmup": 200, "replay_size": 2000, "batch": 16},
-    length=8,
-    horizon=8,
-    steps=2400,
-    evaluate_every=400,
-    episodes=2,
-    last=2,
-    rules=(0, 4, 30, 110, 204),
-)
-SPECS = [replace(SPEC, seed=seed) for seed in (0, 1, 2)]
+SPECS = [replace(SHORT_RUN, seed=seed, steps=2400) for seed in (0, 1, 2)]
 
 
 def start_node(*options):

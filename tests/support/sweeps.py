@@ -4,6 +4,7 @@ import numpy as np
 
 from tapebench.base import files
 from tapebench.runs import store, tracks
+from tapebench.runs.training import RunSpec
 
 SMOKE = tracks.get_track("smoke")
 TINY = tracks.Track(
@@ -16,6 +17,20 @@ TINY = tracks.Track(
         "rules": (0, 4, 30, 110, 204),
     }
 )
+
+SHORT_RUN = RunSpec(
+    agent="dqn",
+    seed=3,
+    options={"width": 16, "chunk": 200, "warmup": 200, "replay_size": 2000, "batch": 16},
+    length=8,
+    horizon=8,
+    steps=1600,
+    evaluate_every=400,
+    episodes=2,
+    last=2,
+    rules=(0, 4, 30, 110, 204),
+)
+"""A run that is over in seconds, and long enough to be stopped on the way."""
 
 
 def ignore(*anything):

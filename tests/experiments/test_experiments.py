@@ -11,7 +11,7 @@ from commands import tape
 from stored_runs import finish_run
 from tapebench import agents, experiments
 from tapebench.exam.exam import SUBSETS
-from tapebench.experiments import api, planning, unseen, world_models
+from tapebench.experiments import ablations, api, planning, unseen, world_models
 from tapebench.experiments.api import Exhibit, Results, Scale
 from tapebench.experiments.paper_tables import published
 from tapebench.planning import mpc as mpcs
@@ -29,7 +29,9 @@ def make_tiny(patch):
     patch.setattr(mpcs, "SWEEP_PLANS", (1, 8))
     patch.setattr(mpcs, "SWEEP_CANDIDATES", (32, 512))
     patch.setattr(tracks, "tracks", lambda: {**known, "tiny": TINY})
-    patch.setattr(world_models, "IMAGINED", (5, 10))  # each is a program that compiles for a minute
+    # Each of these is a program that compiles for long.
+    patch.setattr(world_models, "IMAGINED", (5, 10))
+    patch.setattr(ablations, "CONTEXTS", (1, 16))
 
 
 @pytest.fixture

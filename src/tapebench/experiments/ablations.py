@@ -353,6 +353,14 @@ def show_budget(results: Results) -> Exhibit:
     return Exhibit((success_table(name, title, results),), (picture,))
 
 
+def context_lengths(scale: Scale) -> dict[str, Variant]:
+    """PEARL by how many transitions it looks back on, beside DQN, which looks back on none."""
+    named = {f"{count} transition{'s' * (count > 1)}": count for count in CONTEXTS}
+    return {"none (dqn)": Variant("dqn", TUNED_CONV)} | {
+        name: Variant("pearl", {**TUNED_CONV, "context": count}) for name, count in named.items()
+    }
+
+
 EXPERIMENTS = (
     Experiment(
         name="training-rules",
@@ -365,15 +373,7 @@ EXPERIMENTS = (
         "context-length",
         "Success of PEARL against the length of its context",
         "How much must be looked back on to know the law?",
-        {
-            "none (dqn)": Variant("dqn", TUNED_CONV),
-            **{
-                f"{count} transition{'s' * (count > 1)}": Variant(
-                    "pearl", {**TUNED_CONV, "context": count}
-                )
-                for count in CONTEXTS
-            },
-        },
+        context_lengths,
         paper="an ablation that it leaves open",
     ),
     Experiment(

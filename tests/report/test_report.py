@@ -87,7 +87,7 @@ def test_only_what_sat_the_same_exam_is_in_one_contest(tmp_path):
     assert "other-fps30" in slugs
     said = " ".join(found.missing)
     assert "first-one has one seed, so there is no interval" in said
-    assert "reference lines of this exam were not measured" in said
+    assert "baselines of this exam were not measured" in said
     assert "no episodes to watch" in said
     unranked = findings.main_table(found.contests[0])
     assert not any(any(marks) for marks in unranked.marks)
@@ -393,7 +393,7 @@ def test_the_command_says_what_is_there_and_what_is_missing(root, capsys, tmp_pa
     assert code == 0
     assert document["contests"][0]["name"] == "main on fps30, L = 8, H = 8"
     assert (tmp_path / "r" / "index.html").is_file()
-    assert any("reference lines" in said for said in document["missing"])
+    assert any("baselines" in said for said in document["missing"])
     assert "missing: main on fps30" in err
 
 

@@ -75,7 +75,7 @@ class ExamOptions:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Have a policy sit the exam, and read its score beside trivial lines, planner and ceiling."""
+    """Have a policy sit the exam, and read its score beside baselines, planner and ceiling."""
 
     policy: tyro.conf.Positional[str]
     """A name (random, flip-ones, greedy, mpc, beam, optimal, bayes, bayes-train, belief-planner,

@@ -83,9 +83,9 @@ class Outcome:
         return self.exam.optimal_steps(self._counter("exact answers", len(self.exam.rules)))
 
     @cached_property
-    def lines(self) -> dict[str, baselines.Baseline]:
-        """What the reference lines reach on this exam."""
-        return baselines.load(self.exam, self._counter("reference lines", len(baselines.NAMES)))
+    def baselines(self) -> dict[str, baselines.Baseline]:
+        """What the baselines reach on this exam."""
+        return baselines.load(self.exam, self._counter("baselines", len(baselines.NAMES)))
 
     def _counter(self, what: str, total: int) -> Callable[[Any], None]:
         done = iter(range(1, total + 1))
@@ -98,7 +98,7 @@ class Outcome:
             self.runs,
             self.exam,
             self.optimal_steps,
-            self.lines,
+            self.baselines,
             policy=self.policy,
             sees_rule=self.sees_rule,
         )

@@ -229,7 +229,7 @@ def fixed_settings(scale: Scale) -> dict[str, list[RunSpec]]:
 
 
 def show_fixed(results: Results) -> Exhibit:
-    """A row for each rule, a column for each agent, beside the lines and the ceiling."""
+    """A row for each rule, a column for each agent, beside the baselines and the ceiling."""
     agents = list(dict.fromkeys(name.split(", ")[0] for name in results.settings))
     exams = {spec.task.rules[0]: spec.exam for spec in results.specs}
     rows = []

@@ -443,7 +443,7 @@ def share(contest: Contest, entry: Entry, side: str) -> Interval:
 
 def level_of(contest: Contest, name: str, side: str) -> float:
     """Mean success of a line on a side, or the ceiling."""
-    values = contest.ceilings if name == "ceiling" else contest.lines[name]["success"]
+    values = contest.ceilings if name == "ceiling" else contest.baselines[name]["success"]
     return float(values[contest.exam.rows(side)].mean())
 
 

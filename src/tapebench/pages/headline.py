@@ -69,7 +69,7 @@ def find(place: Path) -> tuple[Contest, tracks.Track]:
         track = tracks.get_track(name)
         contest = results.find(contests, name, track.exam())
         if contest:
-            return replace(contest, lines=baselines.load_or_run(contest.exam, place)), track
+            return replace(contest, baselines=baselines.load_or_run(contest.exam, place)), track
     raise ValueError(
         f"there are no finished runs of the tracks {' or '.join(TRACKS)} in {place}: "
         f"tape bench --track {TRACKS[-1]} --results {place} makes them"

@@ -186,7 +186,7 @@ def contest_of(place: Path, name: str, split: str | None = None) -> Contest | No
     mixed = [entry.agent for entry in contest.entries if entry.is_mixed]
     if mixed:
         raise SystemExit(f"runs of {', '.join(mixed)} in {place} were made with several settings")
-    return replace(contest, lines=baselines.load_or_run(exam, place))
+    return replace(contest, baselines=baselines.load_or_run(exam, place))
 
 
 @cache

@@ -98,7 +98,7 @@ class Contest:
     entries: tuple[Entry, ...]
     optimal_steps: np.ndarray
     """`[R, E]`, see `Exam.optimal_steps`."""
-    lines: Mapping[str, Baseline]
+    baselines: Mapping[str, Baseline]
     """What needs no training; empty if it is neither shipped nor was measured beside the runs."""
     bundles: tuple[Bundle, ...] = ()
     """Episodes on this exam that can be replayed."""
@@ -427,7 +427,7 @@ def _contest(
             for agent in dict.fromkeys(run.id.agent for run in runs)
         ),
         optimal_steps=exam.optimal_steps(),
-        lines=known or {},
+        baselines=known or {},
         bundles=tuple(one for one in bundles if _belongs(one, experiment, exam)),
     )
 
@@ -516,9 +516,9 @@ def _gaps(contest: Contest) -> list[str]:
             f"{where}: agents were trained on different rules; ID and OOD are the sides of the "
             "split, and there is no table by relatives"
         )
-    if not contest.lines:
+    if not contest.baselines:
         found.append(
-            f"{where}: the reference lines of this exam were not measured; tape bench does so for "
+            f"{where}: the baselines of this exam were not measured; tape bench does so for "
             "its tracks, and tape evaluate random prints them for any exam"
         )
     unknown = int(np.isnan(contest.ceilings).sum())

@@ -112,7 +112,7 @@ def main_table(contest: Contest) -> Table:
         sat = str(seating.VERSION) if kind == REFERENCE else None
         return Row((*cells, None, sat, None), kind)
 
-    rows += [fixed(name, REFERENCE, line) for name, line in contest.lines.items()]
+    rows += [fixed(name, REFERENCE, line) for name, line in contest.baselines.items()]
     rows.append(fixed("exact ceiling", CEILING, {"success": contest.ceilings}))
     counts = ", ".join(f"{len(contest.exam.rows(side))} {side.upper()}" for side in sides)
     return Table(
@@ -136,7 +136,7 @@ def about_seatings(contest: Contest, beside: bool = True) -> str:
     With `beside`, what needs no training is in the table too.
     """
     versions = {version for entry in contest.entries for version in entry.seatings}
-    if beside and contest.lines:
+    if beside and contest.baselines:
         versions.add(seating.VERSION)
     if len(versions) == 1:
         return ""
@@ -166,7 +166,7 @@ def continuous_table(contest: Contest) -> Table:
             for label, side, metric, _ in wanted
         ]
         rows.append(Row((entry.agent, *cells)))
-    for name, line in contest.lines.items():
+    for name, line in contest.baselines.items():
         values = [_mean(_of_side(contest, line, metric, side)) for _, side, metric, _ in wanted]
         rows.append(Row((name, *values), REFERENCE))
     return Table(
@@ -200,7 +200,7 @@ def normalised_table(contest: Contest) -> Table:
             for side in sides
         ]
         rows.append(Row((name, *cells)))
-    for name, line in contest.lines.items():
+    for name, line in contest.baselines.items():
         values = [
             _mean(_normalised(contest, line["success"][None], label, side))
             for label in labels
@@ -238,7 +238,7 @@ def type_table(contest: Contest) -> Table:
             for kind, side, at in groups
         ]
         rows.append(Row((entry.agent, *cells)))
-    beside = [(name, REFERENCE, line["success"]) for name, line in contest.lines.items()]
+    beside = [(name, REFERENCE, line["success"]) for name, line in contest.baselines.items()]
     beside.append(("exact ceiling", CEILING, contest.ceilings))
     for name, kind_of_row, by_rule in beside:
         rows.append(Row((name, *(_mean(by_rule[at]) for _, _, at in groups)), kind_of_row))
@@ -261,7 +261,7 @@ def relation_table(contest: Contest) -> Table:
     present = [name for name in RELATIONS if (kin == name).any()]
     columns = [Column("nearest relative trained on"), Column("rules"), Column("ceiling")]
     columns += [Column(entry.agent) for entry in entries]
-    columns += [Column(name) for name in contest.lines]
+    columns += [Column(name) for name in contest.baselines]
     rows = []
     for name in present:
         at = np.flatnonzero(kin == name)
@@ -270,7 +270,7 @@ def relation_table(contest: Contest) -> Table:
             _interval(contest, entry, name, entry.scores["success"][:, at].mean(axis=1))
             for entry in entries
         ]
-        cells += [_mean(line["success"][at]) for line in contest.lines.values()]
+        cells += [_mean(line["success"][at]) for line in contest.baselines.values()]
         rows.append(Row(tuple(cells)))
     return Table(
         f"{contest.slug}-relatives",
@@ -354,7 +354,7 @@ def rule_table(contest: Contest) -> Table:
     columns = [Column("rule"), Column("type"), Column("side"), Column("ceiling")]
     columns += [Column("optimal steps", digits=1)]
     columns += [Column(entry.agent) for entry in entries]
-    columns += [Column(name) for name in contest.lines]
+    columns += [Column(name) for name in contest.baselines]
     rows = []
     for row, rule in enumerate(exam.rules):
         ways = contest.optimal_steps[row]
@@ -362,7 +362,7 @@ def rule_table(contest: Contest) -> Table:
         cells.append(_mean(contest.ceilings[row : row + 1]))
         cells.append(float(ways[ways >= 0].mean()) if (ways >= 0).any() else None)
         cells += [float(entry.scores["success"][:, row].mean()) for entry in entries]
-        cells += [float(line["success"][row]) for line in contest.lines.values()]
+        cells += [float(line["success"][row]) for line in contest.baselines.values()]
         rows.append(Row(tuple(cells)))
     return Table(
         f"{contest.slug}-rules",
@@ -383,7 +383,7 @@ def success_picture(contest: Contest) -> Picture:
     drawn: dict[str, dict[str, Interval | float]] = {}
     for entry in ranked(contest):
         drawn[entry.agent] = {side.upper(): success(contest, entry, side) for side in sides}
-    for name, line in contest.lines.items():
+    for name, line in contest.baselines.items():
         drawn[name] = {
             side.upper(): float(line["success"][contest.exam.rows(side)].mean()) for side in sides
         }
@@ -410,7 +410,7 @@ def curve_picture(contest: Contest) -> Picture:
                 series.append(Series(entry.agent, entry.curve.steps, tuple(_band(seeds))))
         levels = {
             name: float(line["success"][contest.exam.rows(side)].mean())
-            for name, line in contest.lines.items()
+            for name, line in contest.baselines.items()
         }
         possible = _ceiling(contest, side)
         if possible is not None:
@@ -553,9 +553,9 @@ def _normalised(contest: Contest, scores: np.ndarray, label: str, side: str) -> 
         return stats.solvable_only(own, ceilings) if is_any else np.empty(0)
     if label == "macro":
         return stats.macro_average(own, contest.exam.types[at])
-    if PLANNER not in contest.lines:
+    if PLANNER not in contest.baselines:
         return np.empty(0)
-    reached = float(contest.lines[PLANNER]["success"][at].mean())
+    reached = float(contest.baselines[PLANNER]["success"][at].mean())
     return 100 * own.mean(axis=1) / reached if reached else np.empty(0)
 
 

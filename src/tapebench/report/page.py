@@ -244,7 +244,7 @@ def _document(contest: Contest) -> dict[str, Any]:
             ),
             *(
                 {"name": name, "kind": "reference", "success": _rounded(line["success"])}
-                for name, line in contest.lines.items()
+                for name, line in contest.baselines.items()
             ),
         ],
         "episodes": {

@@ -12,12 +12,6 @@ from tapebench.tasks.task import make_task
 EXAM = make_exam(length=8, horizon=8, episodes=2)
 
 
-@pytest.fixture(autouse=True)
-def agents_are_importable(monkeypatch, request):
-    monkeypatch.syspath_prepend(str(request.path.parent))
-    monkeypatch.setenv("PYTHONPATH", str(request.path.parent), prepend=":")
-
-
 def test_an_object_with_reset_and_act_sits_the_exam():
     from agents_of_users import FlipFirstOne
 

@@ -22,11 +22,6 @@ EXAM = make_exam(length=8, horizon=8, episodes=20)
 SMALL = make_exam(length=8, horizon=8, episodes=3)
 
 
-@pytest.fixture(autouse=True)
-def agents_are_importable(monkeypatch, request):
-    monkeypatch.setenv("PYTHONPATH", str(request.path.parent), prepend=":")
-
-
 def success(outcome):
     return outcome.runs[0].success.mean()
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from stored_runs import finish_run
+from tapebench import experiments
 from tapebench.base import files
 from tapebench.experiments import paper_checks, paper_comparison
 from tapebench.experiments.api import Results, Scale
@@ -36,7 +37,7 @@ def results(tmp_path_factory):
         "fixed-rules": ("rad, rule 204",),
         "small-scale": ("pearl, all rules", "rad, rule 30"),
     }.items():
-        other = found.of(name)
+        other = found.of(experiments.every()[name].settings)
         for setting in settings:
             for spec in other.settings[setting]:
                 finish_run(other.root, spec)

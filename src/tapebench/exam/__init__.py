@@ -1,0 +1,1 @@
+"""How anyone is measured: policies, episodes, exams, scores, and bundles that replay."""

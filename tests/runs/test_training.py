@@ -197,6 +197,7 @@ def test_seeds_are_trained_together_if_asked_to(capsys, tmp_path):
     assert sorted(json.loads(out)) == [f"main/dqn/fps30/s0{seed}" for seed in range(2)]
 
 
+@pytest.mark.slow
 def test_a_stored_run_sits_any_exam_of_its_length(uninterrupted):
     found = evaluation.evaluate(uninterrupted, length=8, horizon=16, episodes=2, rules=[4, 30])
     assert found.policy == "dqn"
@@ -208,6 +209,7 @@ def test_a_stored_run_sits_any_exam_of_its_length(uninterrupted):
         evaluation.evaluate(uninterrupted, length=8, horizon=8, observe_goal=True)
 
 
+@pytest.mark.slow
 def test_rows_say_which_seed_and_checkpoint_they_are_of(uninterrupted):
     found = evaluation.evaluate(uninterrupted.parent, length=8, horizon=8, episodes=1, rules=[4])
     rows = found.rows()
@@ -216,6 +218,7 @@ def test_rows_say_which_seed_and_checkpoint_they_are_of(uninterrupted):
     assert (untrained["seed"].tolist(), untrained["step"].tolist()) == ([0, 1], [0, 0])
 
 
+@pytest.mark.slow
 def test_runs_of_several_agents_are_not_taken_for_seeds_of_one(tmp_path, uninterrupted):
     for name in ("dqn", "other"):
         shutil.copytree(uninterrupted, tmp_path / "main" / name / "fps30" / "s03")
@@ -227,6 +230,7 @@ def test_runs_of_several_agents_are_not_taken_for_seeds_of_one(tmp_path, uninter
         evaluation.evaluate(tmp_path, SPEC.exam)
 
 
+@pytest.mark.slow
 def test_a_stored_run_scores_what_its_last_evaluation_says(uninterrupted):
     found = evaluation.evaluate(uninterrupted, SPEC.exam)
     rows = files.read_table(uninterrupted / "eval.parquet")
@@ -234,6 +238,7 @@ def test_a_stored_run_scores_what_its_last_evaluation_says(uninterrupted):
     np.testing.assert_array_equal(found.runs[0].success.ravel(), rows["success"][last])
 
 
+@pytest.mark.slow
 def test_missing_runs_are_those_without_a_marker(tmp_path, uninterrupted):
     root = uninterrupted.parents[3]
     other = replace(SPEC, seed=9)

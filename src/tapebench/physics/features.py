@@ -1,4 +1,4 @@
-"""The 256 elementary rules: symmetries, rollout features, types and Wolfram classes.
+"""What is known of each elementary rule: rollout features, type, Wolfram class and relatives.
 
 `table()` reads the shipped `data/rules.json`; `make_table()` computes it again, to the byte.
 

@@ -1,4 +1,4 @@
-"""Results that last: run directories, tables, checkpoints, and queries over many runs.
+"""Runs that last: directories with tables, checkpoints and a marker that says they are whole.
 
 A run is a directory named by its id, `main/dqn/fps30/s07`:
 

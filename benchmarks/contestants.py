@@ -93,7 +93,7 @@ def dynamics_jax(length: int, num: int) -> Prepared:
         def body(tape: Any, cell: Any) -> tuple[Any, None]:
             return elementary.evolve_by(space.flip(tape, cell), law, length), None
 
-        return jax.lax.scan(body, tape, cells)[0]
+        return space.join(jax.lax.scan(body, space.split(tape), cells)[0])
 
     problem = jax.device_put(dynamics_problem(length, num))
     compiled, seconds = compile_jax(scan, *problem)

@@ -91,8 +91,8 @@ def test_the_three_faces_play_identical_episodes(game):
     vec_obs, _ = vector.reset(options={"rule": rules, "tape": tapes, "goal": goals})
     env, params = envs.make(**options)
     state = envs.EnvState(
-        tape=jnp.asarray(space.pack(tapes)),
-        goal=jnp.asarray(space.pack(goals)),
+        tape=space.split(jnp.asarray(space.pack(tapes))),
+        goal=space.split(jnp.asarray(space.pack(goals))),
         rule=jnp.asarray(rules, jnp.uint32),
         t=jnp.zeros(num, jnp.int32),
         stream=seeding.Stream(jnp.zeros(num, jnp.uint32), jnp.zeros(num, jnp.uint32)),
@@ -380,8 +380,8 @@ def test_noise_of_a_given_stream_is_the_same_in_numpy_and_jax():
     vector.reset(options={"tape": tapes, "stream": stream})
     env, params = envs.make(length=40, noise=0.3, rules=30)
     state = envs.EnvState(
-        tape=jnp.asarray(space.pack(tapes)),
-        goal=jnp.zeros((num, 2), jnp.uint32),
+        tape=space.split(jnp.asarray(space.pack(tapes))),
+        goal=space.split(jnp.zeros((num, 2), jnp.uint32)),
         rule=jnp.full(num, 30, jnp.uint32),
         t=jnp.zeros(num, jnp.int32),
         stream=seeding.Stream(*map(jnp.asarray, stream)),

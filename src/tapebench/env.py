@@ -14,6 +14,7 @@ has it, is not used: inside `jit` the splitting of keys for it costs nothing, it
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +28,7 @@ from tapebench.base import seeding
 from tapebench.physics import space, starts
 from tapebench.physics.families.elementary import ELEMENTARY
 from tapebench.physics.family import Family
-from tapebench.physics.space import Space
+from tapebench.physics.space import Space, Tape
 from tapebench.tasks.layout import Layout
 from tapebench.tasks.task import MAX_REDRAWS, REWARDS, Task, resolve, reward
 
@@ -57,10 +58,10 @@ class EnvParams:
 class EnvState:
     """One episode in progress."""
 
-    tape: Array
-    """uint32 `[W]`."""
-    goal: Array
-    """uint32 `[W]`."""
+    tape: Tape
+    """uint32 `[1]`, or a tuple of W such where there are more than 32 cells: see `space.split`."""
+    goal: Tape
+    """As `tape`."""
     rule: Array
     """uint32. Hidden from agents: it is in no observation, and in `info` only if revealed."""
     t: Array
@@ -177,16 +178,21 @@ class TapeEnv:
         # It also keeps the look-up below, which does not vectorise, apart from what does.
         tape, number = jax.lax.cond(params.start_density == 0.5, fair, biased)
         rule = params.rules.at[number].get(mode="promise_in_bounds").astype(jnp.uint32)
-        return EnvState(tape=tape, goal=goal, rule=rule, t=jnp.int32(0), stream=stream)
+        return EnvState(
+            tape=space.split(tape),
+            goal=space.split(goal),
+            rule=rule,
+            t=jnp.int32(0),
+            stream=stream,
+        )
 
     def observe(self, state: EnvState, params: EnvParams) -> Any:
         """What the agent sees of `state`."""
-        tape = state.tape & ~params.hidden
+        tape = space.each(operator.and_, state.tape, space.split(~params.hidden))
         time = space.share(state.t, params.horizon)
         if self.packed:
-            return {"tape": tape, "time": time} | (
-                {"goal": state.goal} if self.observe_goal else {}
-            )
+            goal = {"goal": space.join(state.goal)} if self.observe_goal else {}
+            return {"tape": space.join(tape), "time": time} | goal
         parts = [space.unpack(tape, self.length), jnp.zeros(1, jnp.uint8)]
         if self.observe_goal:
             parts.append(space.unpack(state.goal, self.length))
@@ -199,12 +205,13 @@ class TapeEnv:
     ) -> tuple[Any, EnvState, Array, Array, Array, dict[str, Array]]:
         """One step without auto-reset. Stepping on after the end is the caller's mistake."""
         before = space.distance(state.tape, state.goal, self.length)
-        flipped = space.flip(state.tape, action) & space.full(self.length)
+        flipped = space.trim(space.flip(state.tape, action), self.length)
         tape = self.family.update(flipped, self.family.compile(state.rule), self.space)
 
-        def disturb(tape: Array) -> Array:
+        def disturb(tape: Tape) -> Tape:
             lane = seeding.NOISE + state.t.astype(jnp.uint32) * np.uint32(self.length)
-            return tape ^ starts.bernoulli_words(state.stream, lane, params.noise, self.length)
+            noise = starts.bernoulli_words(state.stream, lane, params.noise, self.length)
+            return space.each(operator.xor, tape, space.split(noise))
 
         tape = jax.lax.cond(params.noise > 0, disturb, lambda tape: tape, tape)
         after = space.distance(tape, state.goal, self.length)

@@ -51,6 +51,25 @@ def test_numpy_jax_and_python_ints_take_the_same_step(length):
         np.testing.assert_array_equal(space.to_words(stepped, length), by_numpy[row])
 
 
+@pytest.mark.parametrize("xp", [np, jnp])
+@pytest.mark.parametrize("length", [length for length in LENGTHS if length > 32])
+def test_words_in_separate_arrays_take_the_same_step(length, xp):
+    rng = np.random.default_rng(length)
+    rows = space.pack(random_bits(length))
+    cell, rule = xp.asarray(rng.integers(0, length, 256)), xp.arange(256)
+    words = space.split(xp.asarray(rows))
+    assert len(words) == space.num_words(length)
+    assert {word.shape for word in words} == {(256, 1)}
+    np.testing.assert_array_equal(space.join(words), rows)
+    np.testing.assert_array_equal(space.unpack(words, length), space.unpack(rows, length))
+    stepped, expected = (elementary.step(tape, cell, rule, length) for tape in (words, rows))
+    assert {word.dtype for word in stepped} == {np.dtype(np.uint32)}
+    np.testing.assert_array_equal(space.join(stepped), expected)
+    np.testing.assert_array_equal(space.hamming(stepped, words), space.hamming(expected, rows))
+    beyond = space.trim(space.flip(words, xp.full(256, 32 * len(words) - 1)), length)
+    assert (space.hamming(beyond, words) == (length % 32 == 0)).all()
+
+
 @given(tapes(), st.integers(0, 255), st.data())
 def test_step_equals_the_plain_loop(bits, rule, data):
     cell = data.draw(st.integers(0, len(bits) - 1))

@@ -404,8 +404,8 @@ def _run_jax(
 
     env, params = envs.make(task=task)
     starts = envs.EnvState(
-        tape=jnp.asarray(start.tape),
-        goal=jnp.asarray(start.goal),
+        tape=space.split(jnp.asarray(start.tape)),
+        goal=space.split(jnp.asarray(start.goal)),
         rule=jnp.asarray(start.rule),
         t=jnp.zeros(start.rule.shape, jnp.int32),
         stream=seeding.Stream(*map(jnp.asarray, start.stream)),

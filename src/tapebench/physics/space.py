@@ -5,6 +5,10 @@ word `i // 32`, bits past the last cell are zero. Arrays carry the words on thei
 `[..., W]`, and a cell per element on the leading axes, `[...]`. A Python integer is a
 whole tape in one word of any size, which makes stepping a single environment cheap.
 
+Compiled programs compute on more than one word as a tuple of arrays `[..., 1]`: then it is the
+tapes of a batch that stand side by side in memory, and vectorise, instead of a tape's few words.
+`split` and `join` lead there and back, and whatever takes one form takes the other.
+
 Every function is written once with operators that Python integers, NumPy arrays and JAX arrays
 share, so all three take the same path. There is no randomness here, and no float before
 `distance`.
@@ -12,7 +16,10 @@ share, so all three take the same path. There is no randomness here, and no floa
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
@@ -24,7 +31,7 @@ MAX_LENGTH = 1024
 WORD = 32
 
 Tape = Any
-"""A Python int, or a NumPy or JAX array of uint32 words `[..., W]`."""
+"""A Python int, an array of uint32 words `[..., W]`, or a tuple of W arrays `[..., 1]`."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +96,41 @@ def pack(bits: Any) -> Tape:
 
 def unpack(tape: Tape, length: int) -> Any:
     """The cells of a packed tape as uint8, `[..., L]`."""
+    tape = join(tape)
     cells = (tape[..., None] >> np.arange(WORD, dtype=np.uint32)) & np.uint32(1)
     return cells.astype(np.uint8).reshape(*tape.shape[:-1], -1)[..., :length]
+
+
+def split(tape: Tape) -> Tape:
+    """Words `[..., W]` as a tuple of W arrays `[..., 1]`; a single word is left as it is."""
+    if isinstance(tape, int | tuple) or tape.shape[-1] == 1:
+        return tape
+    return tuple(tape[..., word : word + 1] for word in range(tape.shape[-1]))
+
+
+def join(tape: Tape) -> Tape:
+    """The inverse of `split`: words on the last axis, `[..., W]`."""
+    if not isinstance(tape, tuple):
+        return tape
+    return tape[0].__array_namespace__().concatenate(tape, axis=-1)
+
+
+def each(function: Callable[..., Any], *tapes: Tape) -> Tape:
+    """What `function` makes of one word of each tape, for all of their words."""
+    if isinstance(tapes[0], tuple):
+        return tuple(map(function, *tapes))
+    return function(*tapes)
+
+
+def trim(tape: Tape, length: int) -> Tape:
+    """The tape without stray bits past its last cell."""
+    if isinstance(tape, int):
+        return tape & ((1 << length) - 1)
+    if length % WORD == 0:
+        return tape
+    if isinstance(tape, tuple):
+        return *tape[:-1], tape[-1] & full(length)[-1:]
+    return tape & full(length)
 
 
 def flip(tape: Tape, cell: Any) -> Tape:
@@ -98,6 +138,11 @@ def flip(tape: Tape, cell: Any) -> Tape:
     if isinstance(tape, int):
         return tape ^ (1 << int(cell))
     cell = column(cell)
+    if isinstance(tape, tuple):
+        # A cell of another word is shifted out; below zero it is a huge number.
+        first = np.arange(len(tape), dtype=np.uint32) * np.uint32(WORD)
+        bits = (np.uint32(1) << (cell - place) for place in first)
+        return tuple(map(operator.xor, tape, bits))
     if tape.shape[-1] == 1:
         return tape ^ (np.uint32(1) << cell)
     here = np.arange(tape.shape[-1], dtype=np.uint32) == cell >> 5
@@ -106,10 +151,16 @@ def flip(tape: Tape, cell: Any) -> Tape:
 
 def hamming(tape: Tape, goal: Tape) -> Any:
     """The number of cells in which two tapes differ, an integer (int32 for arrays, `[...]`)."""
-    difference = tape ^ goal
+    difference = each(operator.xor, tape, goal)
     if isinstance(difference, int):
         return difference.bit_count()
-    counts = difference.__array_namespace__().bitwise_count(difference)
+    if isinstance(difference, tuple):
+        return functools.reduce(operator.add, map(_count_ones, difference))
+    return _count_ones(difference)
+
+
+def _count_ones(words: Any) -> Any:
+    counts = words.__array_namespace__().bitwise_count(words)
     if counts.shape[-1] == 1:
         return counts[..., 0].astype(np.int32)
     return counts.sum(axis=-1, dtype=np.int32)
@@ -145,9 +196,14 @@ def column(values: Any) -> Any:
 def neighbours(tape: Tape, length: int) -> tuple[Tape, Tape]:
     """Two tapes whose cell i is cell i-1, and cell i+1, of this one.
 
-    The left one may carry stray bits past the last cell, which callers mask away.
+    The left one may carry stray bits past the last cell, which callers `trim`.
     """
     top = (length - 1) % WORD
+    if isinstance(tape, tuple):
+        below = ((tape[-1] >> top) & 1, *(word >> (WORD - 1) for word in tape[:-1]))
+        above = (*(word << (WORD - 1) for word in tape[1:]), (tape[0] & 1) << top)
+        left = each(lambda word, bit: (word << 1) | bit, tape, below)
+        return left, each(lambda word, bit: (word >> 1) | bit, tape, above)
     if isinstance(tape, int):
         top = length - 1
     elif length > WORD:

@@ -14,13 +14,13 @@ from tapebench.physics.family import Family, Symmetry
 from tapebench.physics.space import (
     MAX_LENGTH,
     MIN_LENGTH,
-    WORD,
     Space,
     Tape,
     column,
+    each,
     flip,
-    full,
     neighbours,
+    trim,
 )
 
 NUM_RULES = 256
@@ -46,14 +46,15 @@ def law(rule: Any) -> Law:
 
 def evolve_by(tape: Tape, masks: Law, length: int) -> Tape:
     """`evolve` with the rule given as its `law`."""
-    left, right = neighbours(tape, length)
     m0, m1, m2, m3, m4, m5, m6, m7 = masks
-    without_left = (m0 ^ (m1 & right)) ^ (tape & (m2 ^ (m3 & right)))
-    with_left = (m4 ^ (m5 & right)) ^ (tape & (m6 ^ (m7 & right)))
-    evolved = without_left ^ (left & with_left)
-    if isinstance(tape, int):
-        return evolved & ((1 << length) - 1)
-    return evolved & full(length) if length % WORD else evolved
+
+    def become(left: Any, centre: Any, right: Any) -> Any:
+        without_left = (m0 ^ (m1 & right)) ^ (centre & (m2 ^ (m3 & right)))
+        with_left = (m4 ^ (m5 & right)) ^ (centre & (m6 ^ (m7 & right)))
+        return without_left ^ (left & with_left)
+
+    left, right = neighbours(tape, length)
+    return trim(each(become, left, tape, right), length)
 
 
 def evolve(tape: Tape, rule: Any, length: int) -> Tape:

@@ -9,6 +9,7 @@ from scipy import stats
 from tapebench import env as envs
 from tapebench.physics import space
 from tapebench.tasks import splits
+from tapebench.tasks.universe import ELEMENTARY
 
 
 def run(env, params, steps, num, seed=0, step=None):
@@ -100,7 +101,7 @@ def test_nothing_that_is_data_causes_a_new_compilation():
         _, state = env.reset(jax.random.key(0), params)
         return env.step(None, state, 0, params)[0]
 
-    table, count = envs.rule_table((1, 2, 3))
+    table, count = envs.rule_table((1, 2, 3), ELEMENTARY)
     for changed in (
         params,
         envs.make(length=8, rules="test")[1],

@@ -77,7 +77,7 @@ def test_the_torch_agents_memory_finds_the_rule():
     import torch_agent
 
     exam = make_exam(rules=[30, 110, 150])
-    policy = in_process(torch_agent.make(), "torch", 32)
+    policy = in_process(torch_agent.make(), "torch", exam.task)
     seen = belief.identify(policy, exam.task, episodes=5)
     assert seen.mass[:, :, 0] == pytest.approx(1 / 256, rel=1e-3)
     assert (seen.mass[:, :, -1] > 0.9).all()

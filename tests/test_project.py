@@ -79,6 +79,24 @@ def test_every_arrow_of_the_map_is_an_import():
     assert imported >= {name for station in stations[:-1] for name in station} - {"sb3"}
 
 
+ASSUMES = {
+    "physics.exact": "ships and reads tables of all elementary rules",
+    "physics.exhaustive": "its search is written for three neighbours on a ring",
+    "physics.features": "the paper's features and Wolfram's classes are of elementary rules",
+    "planning.ball": "its balls are spans of a ring",
+    "planning.beam": "meets those balls",
+    "planning.belief": "holds a probability for each of 256 rules, by sets of eight neighbourhoods",
+}
+"""Modules that know elementary rules, and why. All others ask the task's family and universe."""
+
+
+def test_only_these_modules_know_elementary_rules():
+    family = "tapebench.physics.families"
+    known = {name for name, others in IMPORTS.items() if f"{family}.elementary" in others}
+    outside = {name.removeprefix("tapebench.") for name in known if not name.startswith(family)}
+    assert outside == set(ASSUMES)
+
+
 def test_the_map_is_in_the_readme():
     assert FLOW in " ".join((ROOT / "README.md").read_text().split())
 

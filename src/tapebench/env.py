@@ -26,11 +26,11 @@ from jax import Array
 
 from tapebench.base import seeding
 from tapebench.physics import space, starts
-from tapebench.physics.families.elementary import ELEMENTARY
 from tapebench.physics.family import Family
 from tapebench.physics.space import Space, Tape
 from tapebench.tasks.layout import Layout
 from tapebench.tasks.task import MAX_REDRAWS, REWARDS, Task, resolve, reward
+from tapebench.tasks.universe import ELEMENTARY, Universe
 
 
 @jax.tree_util.register_dataclass
@@ -39,7 +39,8 @@ class EnvParams:
     """What may change without recompiling. Every field is an array."""
 
     rules: Array
-    """uint8 `[256]`: the rules to draw from, the first `num_rules` entries count."""
+    """uint8 `[256]`: the rules to draw from, the first `num_rules` entries count. Wider where the
+    universe has larger rules, longer where it has more."""
     num_rules: Array
     """uint32."""
     goal: Array
@@ -70,9 +71,9 @@ class EnvState:
     """The source of all draws of this episode and, counted on, of those after it."""
 
 
-def rule_table(rules: tuple[int, ...]) -> tuple[Array, Array]:
-    """Rules as the fixed-size table and the count that `EnvParams` holds."""
-    table = np.zeros(ELEMENTARY.num_rules, np.uint8)
+def rule_table(rules: tuple[int, ...], universe: Universe) -> tuple[Array, Array]:
+    """Rules as the table and the count that `EnvParams` holds: as large for any of a universe."""
+    table = np.zeros(len(universe.rules), np.min_scalar_type(universe.rules[-1]))
     table[: len(rules)] = rules
     return jnp.asarray(table), jnp.uint32(len(rules))
 
@@ -95,7 +96,7 @@ class TapeEnv:
     observe_goal: bool = False
     packed: bool = False
     reveal_rule: bool = False
-    family: Family = ELEMENTARY
+    family: Family = ELEMENTARY.family
 
     def __post_init__(self) -> None:
         space.check_length(self.length)
@@ -270,7 +271,7 @@ def make(
         reveal_rule=chosen.reveal_rule,
         family=chosen.family,
     )
-    table, num_rules = rule_table(chosen.rules)
+    table, num_rules = rule_table(chosen.rules, chosen.universe)
     params = EnvParams(
         rules=table,
         num_rules=num_rules,

@@ -6,6 +6,7 @@ Both are registered as `Tape-v0` by `import tapebench`. Neither imports JAX.
 from __future__ import annotations
 
 import operator
+from functools import cache
 from typing import Any
 
 import gymnasium
@@ -18,7 +19,7 @@ from gymnasium.vector.utils import batch_space
 from tapebench.base import seeding
 from tapebench.base.names import one_of
 from tapebench.physics import space, starts
-from tapebench.physics.families import elementary
+from tapebench.physics.family import Family, Law
 from tapebench.tasks.render import picture, text_rows
 from tapebench.tasks.task import (
     MAX_REDRAWS,
@@ -29,6 +30,7 @@ from tapebench.tasks.task import (
     resolve,
     reward,
 )
+from tapebench.tasks.universe import Universe
 
 RENDER_MODES = ("ansi", "rgb_array")
 
@@ -39,8 +41,11 @@ _BYTE_CELLS = np.unpackbits(
 
 _BYTE_BUFFERS = [row.astype("<f4").tobytes() for row in _BYTE_CELLS]
 
-_LAWS = np.stack(elementary.law(np.arange(elementary.NUM_RULES)))
-"""Every rule's `elementary.law`, uint32 `[8, 256, 1]`."""
+
+@cache
+def _laws(universe: Universe) -> np.ndarray:
+    """The laws of all rules of a universe, uint32 `[masks, rules, 1]`."""
+    return np.stack(universe.family.compile(np.array(universe.rules)))
 
 
 class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
@@ -102,11 +107,12 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
         self._times = [share.tobytes() for share in _shares(self.task.horizon)]
         self._distances = _shares(self.task.length).tolist()
         self._bonus = float(np.float32(self.task.success_bonus))
+        self._update, self._space = self.task.family.update, self.task.space
         self._started = False
         self._ended = False
         self._tape = self._goal = self._rule = self._t = 0
         self._distance = 0.0
-        self._law: elementary.Law = ()
+        self._law: Law = ()
         self._history: list[int] = []
         self._flips: list[int] = []
 
@@ -119,7 +125,7 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
         # The rule is drawn even where it is given, so that the draws after it do not move.
         rule = rules[int(self.np_random.integers(len(rules)))]
         if "rule" in given:
-            rule = elementary.check_rule(given["rule"])
+            rule = self.task.family.check_rule(given["rule"])
         if "goal" in given:
             goal = parse_goal(given["goal"], length)
         else:
@@ -132,7 +138,7 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
             tape = self._draw_start(goal)
         # Nothing has changed before everything that was given has been checked.
         self._rule, self._goal, self._tape = rule, goal, tape
-        self._law = elementary.law(rule)
+        self._law = self.task.family.compile(rule)
         self._distance = self._distances[(self._tape ^ self._goal).bit_count()]
         self._t = 0
         self._started, self._ended = True, False
@@ -154,7 +160,7 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
             raise ValueError(f"an action is one integer cell, not {action!r}") from None
         if not 0 <= cell < length:
             raise ValueError(f"action {cell} is no cell: choose from 0 to {length - 1}")
-        tape = elementary.evolve_by(self._tape ^ (1 << cell), self._law, length)
+        tape = self._update(self._tape ^ (1 << cell), self._law, self._space)
         if chosen.noise:
             tape ^= self._draw(chosen.noise)
         distance = self._distances[(tape ^ self._goal).bit_count()]
@@ -274,7 +280,9 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._goal = np.zeros((self.num_envs, words), np.uint32)
         self._stream = seeding.Stream(*np.zeros((2, self.num_envs), np.uint32))
         self._rule = np.zeros(self.num_envs, np.uint32)
-        self._masks = np.zeros((8, self.num_envs, 1), np.uint32)
+        self._laws = _laws(self.task.universe)
+        self._law = np.zeros((len(self._laws), self.num_envs, 1), np.uint32)
+        self._update, self._space = self.task.family.update, self.task.space
         self._distance = np.zeros(self.num_envs, np.float32)
         self._t = np.zeros(self.num_envs, np.int32)
         self._over = np.flatnonzero([])
@@ -308,7 +316,7 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
                 'call reset(options={"reset_mask": ended}) before step()'
             )
         flipped = space.flip(self._tape, cells)
-        self._tape = elementary.evolve_by(flipped, tuple(self._masks), length)
+        self._tape = self._update(flipped, tuple(self._law), self._space)
         if chosen.noise:
             lane = seeding.NOISE + self._t[:, None].astype(np.uint32) * np.uint32(length)
             self._tape ^= starts.bernoulli_words(self._stream, lane, chosen.noise, length)
@@ -345,7 +353,7 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         else:
             stream = seeding.Stream(drawn[:, 0], drawn[:, 1])
         if "rule" in given:
-            rule = _check_rules(given["rule"], self.num_envs)[which]
+            rule = _check_rules(given["rule"], self.num_envs, chosen.family)[which]
         else:
             rule = self._rules[(raw[:, 1] >> 32) * len(self._rules) >> 32]
         if "goal" in given:
@@ -366,7 +374,7 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             self._stream.identity[which] = stream.identity
             self._stream.counter[which] = stream.counter
         self._rule[which] = rule
-        self._masks[:, which] = _LAWS[:, rule]
+        self._law[:, which] = self._laws[:, np.searchsorted(chosen.universe.rules, rule)]
         self._goal[which] = goal
         self._tape[which] = tape
         self._distance[which] = space.distance(tape, goal, length)
@@ -481,12 +489,12 @@ def _check_options(options: dict[str, Any] | None, known: tuple[str, ...]) -> di
     return given
 
 
-def _check_rules(rule: Any, num: int) -> np.ndarray:
+def _check_rules(rule: Any, num: int, family: Family) -> np.ndarray:
     array = np.asarray(rule)
     if array.shape not in ((), (num,)):
         raise ValueError(f"rule must be one rule or {num} of them, not shape {array.shape}")
     for member in np.unique(array):
-        elementary.check_rule(member)
+        family.check_rule(member)
     return np.broadcast_to(array, (num,))
 
 

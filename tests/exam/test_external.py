@@ -43,7 +43,7 @@ def test_what_an_agent_does_to_its_observations_and_prints_stays_its_own(capfd):
 @pytest.mark.slow
 def test_a_guests_belief_can_be_watched():
     task = make_task(length=8, horizon=8, rules=[30, 204])
-    with external.in_subprocess("agents_of_users:believer", "b", 8) as policy:
+    with external.in_subprocess("agents_of_users:believer", "b", make_task(length=8)) as policy:
         _, seen, _ = rollout.watch(
             policy, task, lambda memory, rule: {"b": policy.belief(memory)}, episodes=3
         )
@@ -102,7 +102,8 @@ def test_a_factory_that_gives_no_agent_is_refused(spec, complaint, apart):
 @pytest.mark.slow
 def test_the_deadline_holds_for_what_an_agent_does_not_read():
     observations = np.zeros((256, 257), np.float32)  # more than a pipe takes before it is read
-    with external.in_subprocess("agents_of_users:deaf", "deaf", 256, deadline=2) as policy:
+    task = make_task(length=256)
+    with external.in_subprocess("agents_of_users:deaf", "deaf", task, deadline=2) as policy:
         memory = policy.init(None, 256)
         time.sleep(1)
         began = time.monotonic()
@@ -116,4 +117,4 @@ def test_the_deadline_holds_for_what_an_agent_does_not_read():
 )
 def test_what_is_no_belief_is_refused(belief):
     with pytest.raises(AgentError, match=r"belief\(\) gave"):
-        external.check_belief(belief, "x")
+        external.check_belief(belief, 256, "x")

@@ -151,7 +151,7 @@ def test_the_same_agents_knew_the_rule_when_rows_came_in_its_order():
     task, reached = EXAM.task, []
     for first in range(0, 256, 16):
         rules = list(range(first, first + 16))
-        sitting = rollout.prepare(external.in_process(agent, "peek", 8), task, rules, 5)
+        sitting = rollout.prepare(external.in_process(agent, "peek", task), task, rules, 5)
         in_order = np.arange(sitting.num)
         reached.append(sitting.episodes([(in_order, sitting.play(in_order))]).success.mean())
     assert np.mean(reached) > scrambled("counts_rows") + 0.3

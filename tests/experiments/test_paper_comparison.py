@@ -11,9 +11,9 @@ from tapebench.base import files
 from tapebench.experiments import paper_checks, paper_comparison
 from tapebench.experiments.api import Results, Scale
 from tapebench.experiments.main import examined_file, longer_exam, main_settings
-from tapebench.physics import features
 from tapebench.runs import tracks
 from tapebench.tasks import splits
+from tapebench.tasks.universe import ELEMENTARY
 
 TINY = replace(
     tracks.get_track("smoke"),
@@ -134,5 +134,5 @@ def test_measured_checks_state_exact_results_whatever_the_scale(results):
     assert planner.agree == paper_checks.OPEN  # eight cells say nothing about thirty-two
     assert all("mpc-" + name in planner.found for name in ("final", "sum", "min"))
     mix = next(check for claim, check in made.items() if claim.startswith("Held-out rules"))
-    ours = features.count_types(splits.load("fps30").test)
+    ours = ELEMENTARY.count_types(splits.load("fps30").test)
     assert all(f"{count} {kind}" in mix.found for kind, count in ours.items())

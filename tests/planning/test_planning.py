@@ -7,7 +7,7 @@ from tapebench import stats
 from tapebench.base import seeding
 from tapebench.exam import rollout, score
 from tapebench.gym import TapeVectorEnv
-from tapebench.physics import exact, features, space, starts
+from tapebench.physics import exact, space, starts
 from tapebench.physics.families import elementary
 from tapebench.planning import ball as balls
 from tapebench.planning import beam, belief_planner
@@ -15,6 +15,7 @@ from tapebench.planning import mpc as mpcs
 from tapebench.planning.mpc import OBJECTIVES, mpc
 from tapebench.tasks import splits
 from tapebench.tasks.task import make_task
+from tapebench.tasks.universe import ELEMENTARY
 
 
 def test_predecessors_are_all_tapes_that_update_to_the_given_ones():
@@ -316,7 +317,7 @@ def test_by_type_counts_every_episode_once():
     task = make_task(length=8, horizon=8, rules="test")
     runs = score.run_seeds(mpc(task, candidates=8), task, episodes=1, seeds=1)
     found = score.by_type(runs)
-    counts = features.count_types(splits.load("fps30").test)
+    counts = ELEMENTARY.count_types(splits.load("fps30").test)
     assert {kind: found[kind]["episodes"] for kind in counts} == counts
     assert found["all"]["episodes"] == 30
 

@@ -20,6 +20,7 @@ from tapebench.physics.families import elementary
 from tapebench.report import contests, findings, page
 from tapebench.runs import store
 from tapebench.stats import Interval
+from tapebench.tasks.universe import ELEMENTARY
 
 
 @pytest.fixture(scope="module")
@@ -172,9 +173,12 @@ def test_the_nearest_relative_is_the_nearest(rule):
     for number, twin in enumerate(twins):
         nearer = set(twins[:number])
         if twin not in nearer:
-            assert contests.relation(rule, frozenset({twin})) == contests.RELATIONS[number]
+            assert (
+                contests.relation(rule, frozenset({twin}), ELEMENTARY.features)
+                == contests.RELATIONS[number]
+            )
     strangers = frozenset(set(range(256)) - set(twins))
-    assert contests.relation(rule, strangers) == "no relative"
+    assert contests.relation(rule, strangers, ELEMENTARY.features) == "no relative"
 
 
 # Tables

@@ -55,23 +55,22 @@ class Show:
             render.print_panels(panels)
 
     def _panel(self, rule: int) -> Any:
-        from tapebench.physics import features, space, starts
-        from tapebench.physics.families import elementary
+        from tapebench.physics import space, starts
         from tapebench.tasks import render, splits
         from tapebench.tasks.task import make_task
 
         if self.episode < 0:
             raise ValueError(f"episode must be 0 or more, not {self.episode}")
-        elementary.check_rule(rule)
-        held_out = rule in splits.load(self.split).test
-        about = f"{features.table()[rule].type}, {'held out' if held_out else 'seen in training'}"
+        split = splits.load(self.split)
+        kind = split.universe.features[split.universe.family.check_rule(rule)].type
+        about = f"{kind}, {'held out' if rule in split.test else 'seen in training'}"
         task = make_task(length=self.length, horizon=self.horizon, rules=rule)
         if self.policy == "none":
             words = starts.exam_tapes(self.length, self.episode + 1)[self.episode]
             tape = space.to_int(words)
             tapes = [tape]
             for _ in range(self.horizon):
-                tapes.append(elementary.evolve(tapes[-1], rule, self.length))
+                tapes.append(task.family.evolve(tapes[-1], rule, task.space))
             cells = [[(tape >> cell) & 1 for cell in range(self.length)] for tape in tapes]
             return render.Panel(f"rule {rule}", f"{about}; no flips", cells, [])
         from tapebench.exam import policy as policies

@@ -288,7 +288,6 @@ def _entrants(
 
     That is one policy with several seeds, or learned ones.
     """
-    length = exam.task.length
 
     def untrained(policy: Policy) -> list[Entrant]:
         return [Entrant(policy, seed, Label(seed, 0)) for seed in range(seeds)]
@@ -296,7 +295,7 @@ def _entrants(
     if isinstance(who, Trained):
         yield "by us", who.load(exam.task), None
     elif isinstance(who, str) and ":" in who and subprocess:
-        afresh = partial(external.in_subprocess, who, name or who, length, deadline)
+        afresh = partial(external.in_subprocess, who, name or who, exam.task, deadline)
         with afresh() as policy:
             yield "in a process of its own", untrained(policy), afresh
     else:
@@ -305,15 +304,15 @@ def _entrants(
         if isinstance(who, Policy):
             policy = who
         elif not isinstance(who, str):
-            policy = external.in_process(who, name or type(who).__name__, length)
+            policy = external.in_process(who, name or type(who).__name__, exam.task)
         elif ":" in who:
-            again = partial(_in_process, who, name or who, length)
-            policy = external.in_process(external.make_agent(who), name or who, length)
+            again = partial(_in_process, who, name or who, exam.task)
+            policy = external.in_process(external.make_agent(who), name or who, exam.task)
         else:
             policy, made = policies.make(who, exam.task, exam.origin), "by us"
         yield made, untrained(policy), again
 
 
 @contextmanager
-def _in_process(spec: str, name: str, length: int) -> Iterator[Policy]:
-    yield external.in_process(external.make_agent(spec), name, length)
+def _in_process(spec: str, name: str, task: Task) -> Iterator[Policy]:
+    yield external.in_process(external.make_agent(spec), name, task)

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from tapebench.base import seeding
-from tapebench.physics import exact, features, space, starts
-from tapebench.physics.families import elementary
+from tapebench.physics import exact, space, starts
 from tapebench.tasks import splits
 from tapebench.tasks.task import Task, make_task
+from tapebench.tasks.universe import ELEMENTARY, Universe
 
 STANDARD = "standard"
 EPISODES = 20
@@ -76,8 +76,12 @@ class Exam:
     @cached_property
     def types(self) -> np.ndarray:
         """Operational type of each rule, `[R]`."""
-        table = features.table()
-        return np.array([table[rule].type for rule in self.rules])
+        return np.array([self.universe.features[rule].type for rule in self.rules])
+
+    @property
+    def universe(self) -> Universe:
+        """Where the rules are from."""
+        return self.task.universe
 
     def rows(self, subset: str) -> np.ndarray:
         """Positions of a subset's rules."""
@@ -242,7 +246,7 @@ def from_identity(identity: Any) -> Exam:
     try:
         name, train, test = given.pop("split"), given.pop("train"), given.pop("test")
         # A side that was not asked about is filled up with what the other leaves.
-        rest = set(range(elementary.NUM_RULES))
+        rest = set(ELEMENTARY.rules)
         split = splits.Split(
             name, tuple(train or rest - set(test)), tuple(test or rest - set(train))
         )

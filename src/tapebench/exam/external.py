@@ -4,7 +4,7 @@ The factory takes no arguments and returns an object with
 
     reset(num_envs)          forget everything; so many episodes begin
     act(obs) -> actions      observations float32 [num_envs, size] -> integer cells [num_envs]
-    belief() -> [num_envs, 256]    optional: the posterior over rules, to be measured
+    belief() -> [num_envs, 256]    optional: the posterior over all rules, to be measured
 
 and keeps its memory to itself. It is given the task by nothing but its observations: they show
 the length, and with t/H the horizon. When an observation's t/H is back at 0 that episode began
@@ -38,7 +38,7 @@ from typing import IO, Any
 import numpy as np
 
 from tapebench.exam.policy import Policy, blind
-from tapebench.physics.families import elementary
+from tapebench.tasks.task import Task
 
 DEADLINE = 60.0
 """Seconds for one call of an agent, by default; starting it may take five times as long."""
@@ -148,8 +148,8 @@ def make_agent(spec: str) -> Any:
     return agent
 
 
-def in_process(agent: Any, name: str, length: int) -> Policy:
-    """An object with `reset` and `act` as a policy for tapes of `length`. It sees no rule."""
+def in_process(agent: Any, name: str, task: Task) -> Policy:
+    """An object with `reset` and `act` as a policy for a task. It sees no rule."""
 
     def init(rule: None, num: int) -> Any:
         with _agent_errors(f"{name}: reset({num})"):
@@ -161,12 +161,12 @@ def in_process(agent: Any, name: str, length: int) -> Policy:
         shown = np.array(obs, np.float32, order="C")
         with _agent_errors(f"{name}: act()"):
             actions = np.asarray(memory.act(shown))
-        return memory, check_actions(actions, len(obs), length, name)
+        return memory, check_actions(actions, len(obs), task.length, name)
 
     def belief(memory: Any) -> np.ndarray:
         with _agent_errors(f"{name}: belief()"):
             found = np.asarray(memory.belief())
-        return check_belief(found, name)
+        return check_belief(found, task.family.num_rules, name)
 
     has_belief = callable(getattr(agent, "belief", None))
     return blind(Policy(name, init, act, backend="numpy", belief=belief if has_belief else None))
@@ -189,24 +189,22 @@ def check_actions(actions: Any, num: int, length: int, name: str) -> np.ndarray:
     return array.astype(np.int64)
 
 
-def check_belief(belief: Any, name: str) -> np.ndarray:
-    """A belief as float32 `[B, 256]`; refused if it is not one."""
+def check_belief(belief: Any, num_rules: int, name: str) -> np.ndarray:
+    """A belief as float32 `[B, num_rules]`; refused if it is not one."""
     array = np.asarray(belief, np.float32)
-    if array.ndim != 2 or array.shape[1] != elementary.NUM_RULES:
-        raise AgentError(f"{name}: belief() gave shape {array.shape}, not [num_envs, 256]")
+    if array.ndim != 2 or array.shape[1] != num_rules:
+        raise AgentError(f"{name}: belief() gave shape {array.shape}, not [num_envs, {num_rules}]")
     if not np.isfinite(array).all() or (array < 0).any() or (abs(array.sum(1) - 1) > 1e-3).any():
         raise AgentError(f"{name}: belief() gave rows that are not probabilities")
     return array
 
 
 @contextmanager
-def in_subprocess(
-    spec: str, name: str, length: int, deadline: float = DEADLINE
-) -> Iterator[Policy]:
+def in_subprocess(spec: str, name: str, task: Task, deadline: float = DEADLINE) -> Iterator[Policy]:
     """A policy whose agent lives in a process of its own, ended on leaving."""
     child = _Child(spec, name, deadline)
     try:
-        yield in_process(child.start(), name, length)
+        yield in_process(child.start(), name, task)
     finally:
         child.end()
 

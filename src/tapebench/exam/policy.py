@@ -26,7 +26,6 @@ import numpy as np
 from tapebench.base import seeding
 from tapebench.base.names import one_of
 from tapebench.physics import space
-from tapebench.physics.families import elementary
 from tapebench.tasks.layout import Layout
 from tapebench.tasks.task import Task
 
@@ -42,7 +41,7 @@ class Policy:
     """`"jax"`: pure and traceable. `"numpy"`: called step by step with NumPy arrays."""
     sees_rule: bool = True
     belief: Callable[[Any], Any] | None = None
-    """Optional: the posterior over rules `[B, 256]` that a memory holds, to be measured."""
+    """Optional: the posterior over all rules that a memory holds, `[B, rules]`, to be measured."""
     recall: Callable[[Any], Any] | None = None
     """Optional: numbers `[B, F]` in which a memory holds what it has seen, to be measured. Like
     `act` it must stay the same function."""
@@ -126,7 +125,7 @@ def greedy(task: Task) -> Policy:
     """
     if task.goal is None and not task.observe_goal:
         raise ValueError("greedy needs to know a random goal: set observe_goal=True")
-    return Policy("greedy", lambda rule, num: rule, partial(_act_greedy, task.length, task.goal))
+    return Policy("greedy", lambda rule, num: rule, partial(_act_greedy, task))
 
 
 NAMED = {
@@ -179,15 +178,13 @@ def _act_flip_ones(length: int, memory: Any, obs: Any, stream: Any) -> tuple[Any
     return memory, flip_a_one(Layout(length).cells(obs), stream)
 
 
-def _act_greedy(
-    length: int, goal: int | None, memory: Any, obs: Any, stream: Any
-) -> tuple[Any, Any]:
-    tape = space.pack(Layout(length).cells(obs))[:, None]
-    if goal is None:
-        target = space.pack(Layout(length).goal(obs))[:, None]
+def _act_greedy(task: Task, memory: Any, obs: Any, stream: Any) -> tuple[Any, Any]:
+    tape = space.pack(task.layout.cells(obs))[:, None]
+    if task.goal is None:
+        target = space.pack(task.layout.goal(obs))[:, None]
     else:
-        target = space.to_words(goal, length)
-    every_cell = np.arange(length, dtype=np.uint32)[None]
-    after = elementary.step(tape, every_cell, memory[:, None], length)
+        target = space.to_words(task.goal, task.length)
+    every_cell = np.arange(task.length, dtype=np.uint32)[None]
+    after = task.family.step(tape, every_cell, memory[:, None], task.space)
     wrong = space.hamming(after, target).astype(np.float32)
-    return memory, (wrong + seeding.uniform(stream, length)).argmin(axis=-1)
+    return memory, (wrong + seeding.uniform(stream, task.length)).argmin(axis=-1)

@@ -219,8 +219,8 @@ def summarise(runs: Sequence[Episodes], members: Sequence[int]) -> dict[str, Any
 
 def by_type(runs: Sequence[Episodes]) -> dict[str, dict[str, Any]]:
     """Success, mean return and number of episodes per operational type, and over all."""
-    table = features.table()
-    kinds = np.array([table[rule].type for rule in runs[0].rules])
+    known = runs[0].task.universe.features
+    kinds = np.array([known[rule].type for rule in runs[0].rules])
     found = {}
     for kind in (*features.TYPES, "all"):
         rows = np.flatnonzero((kinds == kind) | (kind == "all"))

@@ -27,7 +27,6 @@ from tapebench.exam import policy
 from tapebench.exam.exam import Exam
 from tapebench.exam.rollout import watch
 from tapebench.physics import space
-from tapebench.physics.families import elementary
 from tapebench.planning import belief
 from tapebench.runs import training
 
@@ -123,12 +122,13 @@ def forecast_filter(candidates: tuple[int, ...], record: Record, depth: int) -> 
     left are the true rule and its like or, where the true one is no candidate, those that were
     contradicted least often.
     """
-    length = record.exam.task.length
+    task = record.exam.task
+    length = task.length
     tapes = np.asarray(space.pack(record.tapes.astype(np.uint8)))
     rows, num, words = tapes.shape
     rules = np.array(candidates, np.uint32)
     found = np.zeros((depth, rows, num, length), np.float32)
-    log_belief = jnp.broadcast_to(belief.log_prior(candidates), (num, elementary.NUM_RULES))
+    log_belief = jnp.broadcast_to(belief.log_prior(candidates), (num, task.family.num_rules))
     for row in range(rows):
         if row:
             mismatch = belief.mismatches(tapes[row - 1], record.action[row - 1], tapes[row], length)
@@ -138,7 +138,7 @@ def forecast_filter(candidates: tuple[int, ...], record: Record, depth: int) -> 
         ahead = np.broadcast_to(tapes[row][:, None], (num, len(rules), words))
         for step in range(min(depth, rows - 1 - row)):
             cell = record.action[row + step][:, None].astype(np.uint32)
-            ahead = elementary.step(ahead, cell, rules, length)
+            ahead = task.family.step(ahead, cell, rules, task.space)
             cells = space.unpack(ahead, length).astype(np.float32)
             found[step, row] = np.einsum("br,brl->bl", weight, cells)
     return found

@@ -25,6 +25,7 @@ from tapebench.planning.belief import BETA
 from tapebench.planning.mpc import CANDIDATES, PLAN
 from tapebench.report.tables import Column, Row, Table
 from tapebench.tasks import splits
+from tapebench.tasks.universe import ELEMENTARY
 
 YES, NO, OPEN = "yes", "no", "–"
 
@@ -269,7 +270,7 @@ def measured_checks(results: Results) -> list[Check]:
     share = float(np.mean([found.solvable_excluding_goal for found in reach.values()]))
     fixed = published()["fixed-rules"]
     types = {int(row.rsplit(" ", 1)[1]): kind["type"] for row, kind in fixed.rows.items()}
-    same = [features.table()[rule].type == kind for rule, kind in types.items()]
+    same = [ELEMENTARY.features[rule].type == kind for rule, kind in types.items()]
     oracle = published()["small-scale"]
     chaotic = [rule for rule in RULES if types[rule] == "chaotic"]
     found = planners(results, exam)
@@ -277,7 +278,7 @@ def measured_checks(results: Results) -> list[Check]:
     reached = {name: one.reached(one.rows("all")) for name, one in found.items()}
     near = {name: one is not None and one.low <= told <= one.high for name, one in reached.items()}
     mix = {kind: int(published()["split"].mean("held-out rules", kind)) for kind in features.TYPES}
-    ours = features.count_types(splits.load("fps30").test)
+    ours = ELEMENTARY.count_types(splits.load("fps30").test)
     known = baselines.load_or_run(exam, results.root)
     sides = [side for side in SUBSETS if len(exam.rows(side))]
     trivial = "; ".join(

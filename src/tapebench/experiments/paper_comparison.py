@@ -40,13 +40,13 @@ from tapebench.experiments.world_models import (
     usual_imagination,
 )
 from tapebench.physics import exact, features
-from tapebench.physics.families import elementary
 from tapebench.planning.belief import BETA
 from tapebench.planning.mpc import CANDIDATES, PLAN
 from tapebench.report.tables import Cell, Column, Row, Table
 from tapebench.runs import tracks
 from tapebench.stats import Interval
 from tapebench.tasks import splits
+from tapebench.tasks.universe import ELEMENTARY
 
 PAPER, OURS = "paper", "ours"
 
@@ -173,7 +173,7 @@ def measured_fixed(results: Results, keys: Sequence[str]) -> Measured:
     other = results.of(fixed_settings)
     for setting in other.finished:
         runs = [only_side(run) for run in other.summaries(setting)]
-        kind = features.table()[int(setting.rsplit(" ", 1)[1])].type
+        kind = ELEMENTARY.features[int(setting.rsplit(" ", 1)[1])].type
         values: dict[str, Cell] = {"type": kind}
         values |= {key: _over_seeds(run[key] for run in runs) for key in keys if key != "type"}
         found[setting] = {OURS: values}
@@ -254,7 +254,7 @@ def measured_split(results: Results, keys: Sequence[str]) -> Measured:
     held_out = {name: splits.load(name).test for name in ("fps30", "matched30")}
     return {
         "held-out rules": {
-            f"{OURS}, {name}": {**features.count_types(members), "all": len(members)}
+            f"{OURS}, {name}": {**ELEMENTARY.count_types(members), "all": len(members)}
             for name, members in held_out.items()
         }
     }
@@ -265,7 +265,7 @@ def measured_protocol(results: Results, keys: Sequence[str]) -> Measured:
     full = tracks.get_track("full")
     first, second, third = metrics.TOLERANCES
     values: dict[str, float] = {
-        "elementary rules": elementary.NUM_RULES,
+        "elementary rules": len(ELEMENTARY.rules),
         "cells": full.length,
         "training horizon": full.horizon,
         "holdout horizon": full.holdout_horizon,

@@ -30,6 +30,7 @@ from tapebench.report.style import SIDE_NAMES
 from tapebench.report.tables import REFERENCE, Column, Row, Table
 from tapebench.runs import training
 from tapebench.runs.training import RunSpec
+from tapebench.tasks.universe import ELEMENTARY
 
 FLIPS = (1, 2, 4, 8, 16)
 """After how many flips the probe is asked."""
@@ -42,8 +43,8 @@ RIDGE = 0.01
 
 SEEDS = 3
 
-TABLES = (np.arange(256)[:, None] >> np.arange(8)) & 1
-"""`[256, 8]`: what every rule makes of the eight neighbourhoods."""
+TABLES = ELEMENTARY.family.table(np.array(ELEMENTARY.rules)).astype(int)
+"""`[rules, entries]`: what every rule makes of the neighbourhoods."""
 
 TRAINED, UNTRAINED = "trained", "before training"
 

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tapebench.physics.space import Space, Tape
+import numpy as np
+
+from tapebench.physics.space import Space, Tape, flip
 
 Law = Any
 """A rule made ready to apply, a pytree of integers or arrays."""
@@ -62,6 +64,18 @@ class Family:
     def num_rules(self) -> int:
         """Every table is a rule."""
         return 1 << self.entries
+
+    def evolve(self, tape: Tape, rule: Any, space: Space) -> Tape:
+        """One update under a rule, or under a rule per tape. Keep the law where a rule lasts."""
+        if isinstance(tape, int):
+            rule = int(rule)
+        elif isinstance(rule, int):
+            rule = np.asarray(rule)
+        return self.update(tape, self.compile(rule), space)
+
+    def step(self, tape: Tape, cell: Any, rule: Any, space: Space) -> Tape:
+        """What one action does: flip `cell`, then update the flipped tape."""
+        return self.evolve(flip(tape, cell), rule, space)
 
     def check_rule(self, rule: Any) -> int:
         """The rule if it numbers a law of the family, else a `ValueError` that gives the range."""

@@ -124,9 +124,3 @@ def table() -> tuple[Rule, ...]:
     """The shipped rule table, one row per rule, indexed by rule number."""
     text = resources.files("tapebench").joinpath("data/rules.json").read_text()
     return tuple(Rule(**row) for row in json.loads(text)["rules"])
-
-
-def count_types(rules: tuple[int, ...]) -> dict[str, int]:
-    """How many of these rules are of each type."""
-    types = [table()[rule].type for rule in rules]
-    return {name: types.count(name) for name in TYPES}

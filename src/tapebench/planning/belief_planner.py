@@ -24,7 +24,6 @@ import numpy as np
 from tapebench.base import seeding
 from tapebench.exam.policy import Policy, blind, flip_a_one
 from tapebench.physics import space
-from tapebench.physics.families import elementary
 from tapebench.planning import beam, belief
 from tapebench.tasks import splits
 from tapebench.tasks.task import Task
@@ -58,11 +57,13 @@ class _Memory:
 @cache
 def belief_planner(
     task: Task,
-    candidates: tuple[int, ...] = tuple(range(elementary.NUM_RULES)),
+    candidates: tuple[int, ...] | None = None,
     name: str = "belief-planner",
 ) -> Policy:
     """The policy. `candidates` are the rules it thinks possible, by default all of them."""
     beam.check_plannable(task)
+    if candidates is None:
+        candidates = task.universe.rules
     if not candidates:
         raise ValueError("the candidate set is empty: give at least one rule")
 
@@ -87,7 +88,7 @@ def belief_planner_of_split(task: Task, split: str | Path | splits.Split) -> Pol
 
 
 def posterior(memory: _Memory) -> np.ndarray:
-    """The planner's belief, `[B, 256]`: probabilities of the rules given all it has observed."""
+    """The planner's belief, `[B, rules]`: probabilities of the rules given all it has observed."""
     return np.exp(memory.log_belief)
 
 
@@ -112,7 +113,7 @@ def _act(
         action = np.where(is_asking, telling, action)
 
     rule = np.where(memory.assumed >= 0, memory.assumed, 0)
-    foreseen = elementary.step(tape, action, rule, task.length)[:, 0]
+    foreseen = task.family.step(tape, action, rule, task.space)[:, 0]
     return replace(memory, foreseen=foreseen, tape=tape, cell=action, t=t), action
 
 

@@ -25,8 +25,6 @@ from tapebench.base.names import one_of
 from tapebench.exam.policy import Policy
 from tapebench.exam.rollout import rollout
 from tapebench.physics import space
-from tapebench.physics.families import elementary
-from tapebench.tasks.layout import Layout
 from tapebench.tasks.task import Task
 
 OBJECTIVES = ("final", "sum", "min")
@@ -48,13 +46,12 @@ def mpc(
             raise ValueError(f"the {name} must be at least 1, not {value}")
     if task.goal is None:
         raise ValueError("this planner needs a fixed goal")
-    act = partial(_act, task.length, task.goal, objective, plan, candidates)
+    act = partial(_act, task, objective, plan, candidates)
     return Policy(f"mpc-{objective}", lambda rule, num: rule, act)
 
 
 def _act(
-    length: int,
-    goal: int,
+    task: Task,
     objective: str,
     plan: int,
     candidates: int,
@@ -65,20 +62,21 @@ def _act(
     import jax
     import jax.numpy as jnp
 
-    target = space.to_words(goal, length)
+    family, length = task.family, task.length
+    target = space.to_words(task.goal or 0, length)
     identity = seeding.draw(stream, np.zeros(1, np.uint32))[..., 0]
     numbers = np.arange(candidates, dtype=np.uint32)
 
     def choose(episode: tuple[Any, Any, Any]) -> Any:
         tape, rule, identity = episode
-        law = elementary.law(jnp.broadcast_to(rule, (candidates,)))
+        law = family.compile(jnp.broadcast_to(rule, (candidates,)))
         # A counter hash: sampling by key would take longer than all the planning.
         shots = seeding.Stream(jnp.broadcast_to(identity, (candidates,)), jnp.asarray(numbers))
 
         def shoot(carry: Any, depth: Any) -> Any:
             tape, score, is_there = carry
             cell = seeding.below(np.uint32(length), seeding.draw(shots, depth[None])[:, 0])
-            tape = elementary.evolve_by(space.flip(tape, cell), law, length)
+            tape = family.update(space.flip(tape, cell), law, task.space)
             wrong = space.hamming(tape, target)
             better = {
                 "final": wrong,
@@ -99,7 +97,7 @@ def _act(
         (_, score, _), cells = jax.lax.scan(shoot, start, np.arange(plan, dtype=np.uint32))
         return cells[0, score.argmin()]
 
-    tape = space.pack(Layout(length).cells(obs))
+    tape = space.pack(task.layout.cells(obs))
     action = jax.lax.map(choose, (tape, memory, identity), batch_size=min(_CHUNK, len(obs)))
     return memory, action.astype(jnp.int32)
 

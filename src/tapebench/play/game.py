@@ -24,9 +24,9 @@ from tapebench.exam.bundle import Bundle
 from tapebench.exam.exam import IMPOSSIBLE, STANDARD, Exam, make_exam
 from tapebench.exam.rollout import Episodes, rollout
 from tapebench.exam.seating import Conditions
-from tapebench.physics import exact, features, space
-from tapebench.physics.families import elementary
+from tapebench.physics import exact, space
 from tapebench.planning import beam
+from tapebench.tasks import splits
 
 MAX_LENGTH = 32
 """Longest tape to play: what search takes, and about what fits on a screen."""
@@ -81,8 +81,9 @@ class Game:
     def tapes(self) -> list[int]:
         """The tapes so far, from the start to the present."""
         found = [space.to_int(self.exam.tapes()[self.episode])]
+        task = self.exam.task
         for cell in self.cells:
-            found.append(elementary.step(found[-1], cell, self.rule, self.length))
+            found.append(task.family.step(found[-1], cell, self.rule, task.space))
         return found
 
     @property
@@ -104,12 +105,13 @@ def start(
     if not 0 <= episode < MAX_TAPES:
         raise ValueError(f"there are tapes 0 to {MAX_TAPES - 1}, not {episode}")
     steps = length if horizon is None else _integer("horizon", horizon)
+    universe = splits.load(split).universe
     if rule is not None:
-        number = elementary.check_rule(rule)
+        number = universe.family.check_rule(rule)
         return Game(number, split, length, steps, episode, shown=("chosen",))
     for _ in range(DRAWS):
         # Not from `seeding`: what can be drawn again is not hidden.
-        game = Game(secrets.randbelow(elementary.NUM_RULES), split, length, steps, episode)
+        game = Game(secrets.choice(universe.rules), split, length, steps, episode)
         if game.exam.optimal_steps()[0, episode] != IMPOSSIBLE:
             return game
     raise ValueError("no rule was found that allows this tape to be solved: name one")
@@ -217,7 +219,7 @@ def compare(
     fewest = int(game.exam.optimal_steps()[0, game.episode])
     return {
         "rule": game.rule,
-        "type": features.table()[game.rule].type,
+        "type": game.exam.universe.features[game.rule].type,
         "held_out": game.rule in game.exam.test,
         "fewest": fewest if fewest >= 0 else None,
         "is_impossible": fewest == IMPOSSIBLE,

@@ -23,7 +23,7 @@ from tapebench.exam import metrics, seating
 from tapebench.exam.baselines import Baseline, load_kept
 from tapebench.exam.bundle import Bundle, BundleError, verify
 from tapebench.exam.exam import STANDARD, SUBSETS, Exam, from_identity
-from tapebench.physics.families import elementary
+from tapebench.physics.features import Rule
 from tapebench.runs import results, store
 from tapebench.runs.results import load_results
 from tapebench.runs.tracks import is_setting, track_of
@@ -329,14 +329,14 @@ def read_curve(path: Path, summary: Mapping[str, Any]) -> dict[str, list[Any]]:
     }
 
 
-def relation(rule: int, trained_on: frozenset[int]) -> str:
+def relation(rule: int, trained_on: frozenset[int], known: Mapping[int, Rule]) -> str:
     """The nearest relative of a rule among those trained on: see `RELATIONS`.
 
     A mirror image is the same task seen from the other side. A complement is not: it does not keep
     the goal of zeros.
     """
-    negative = elementary.complement(rule)
-    nearest = (rule, elementary.mirror(rule), negative, elementary.mirror(negative))
+    mirror, negative = known[rule].mirror, known[rule].complement
+    nearest = (rule, mirror, negative, known[negative].mirror)
     for name, relative in zip(RELATIONS, nearest, strict=False):
         if relative in trained_on:
             return name

@@ -257,7 +257,7 @@ def relation_table(contest: Contest) -> Table:
     exam = contest.exam
     entries = ranked(contest)
     trained_on = entries[0].trained_on
-    kin = np.array([relation(int(rule), trained_on) for rule in exam.rules])
+    kin = np.array([relation(int(rule), trained_on, exam.universe.features) for rule in exam.rules])
     present = [name for name in RELATIONS if (kin == name).any()]
     columns = [Column("nearest relative trained on"), Column("rules"), Column("ceiling")]
     columns += [Column(entry.agent) for entry in entries]

@@ -5,14 +5,16 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from tapebench.physics import features, space, starts
-from tapebench.physics.families import elementary
+from tapebench.physics import space, starts
+from tapebench.physics.space import Space
 from tapebench.report import figures, style
 from tapebench.report.drawing import drawing
 from tapebench.report.figures import Picture
 from tapebench.report.style import DIM, FAINT, INK, PALETTE
 from tapebench.tasks.render import Panel as Episode
+from tapebench.tasks.universe import ELEMENTARY
 
+FAMILY = ELEMENTARY.family
 EXAMPLE_RULE, EXAMPLE_LENGTH, EXAMPLE_TAPE, EXAMPLE_CELLS = 30, 8, 2, (3, 6)
 EVOLUTION = {"stable": 0, "periodic": 90, "chaotic": 30}
 """A rule of each type, those that the paper shows."""
@@ -41,7 +43,7 @@ def _draw_rollout() -> Figure:
     stages = [("start", tape, -1)]
     for cell in EXAMPLE_CELLS:
         stages.append((f"flip cell {cell}", space.flip(stages[-1][1], cell), cell))
-        evolved = elementary.evolve(stages[-1][1], EXAMPLE_RULE, EXAMPLE_LENGTH)
+        evolved = FAMILY.evolve(stages[-1][1], EXAMPLE_RULE, Space((EXAMPLE_LENGTH,)))
         stages.append(("update", evolved, -1))
     with style.styled():
         figure = Figure(figsize=(8.6, 1.3), layout="constrained")
@@ -121,10 +123,10 @@ def evolution(length: int = 32, steps: int = 64) -> Picture:
     cells = [int(word) % length for word in starts.exam_tapes(32, steps, salt="flips")[:, 0]]
     drawn = []
     for kind, rule in EVOLUTION.items():
-        assert features.table()[rule].type == kind
+        assert ELEMENTARY.features[rule].type == kind
         tapes = [start]
         for cell in cells:
-            tapes.append(elementary.step(tapes[-1], cell, rule, length))
+            tapes.append(FAMILY.step(tapes[-1], cell, rule, Space((length,))))
         rows = [_cells(tape, length) for tape in tapes]
         drawn.append(Episode(f"rule {rule}", kind, rows, cells))
     return Picture(

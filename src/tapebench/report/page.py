@@ -20,7 +20,7 @@ import numpy as np
 from tapebench.base import seeding
 from tapebench.exam.bundle import Bundle
 from tapebench.exam.exam import STANDARD
-from tapebench.physics import exact, features, space
+from tapebench.physics import exact, space
 from tapebench.report import figures
 from tapebench.report.contests import Contest, Findings, made_with
 from tapebench.report.figures import Picture
@@ -204,7 +204,7 @@ def _facts(page: Page) -> str:
 def _document(contest: Contest) -> dict[str, Any]:
     """A contest as the explorer reads it: rules, who reached what, and episodes to watch."""
     exam, task = contest.exam, contest.exam.task
-    table = features.table()
+    known = exam.universe.features
     is_plain = task.goal is not None and not task.noise and exam.trials == 1
     shown = min(SHOWN_TAPES, exam.num_columns) if is_plain else 0
     counts = _histograms(contest)
@@ -216,9 +216,9 @@ def _document(contest: Contest) -> dict[str, Any]:
                 "rule": int(rule),
                 "type": str(exam.types[row]),
                 "side": str(exam.subsets[row]),
-                "wolfram": table[rule].wolfram_class,
-                "mirror": table[rule].mirror,
-                "complement": table[rule].complement,
+                "wolfram": known[rule].wolfram_class,
+                "mirror": known[rule].mirror,
+                "complement": known[rule].complement,
                 "ceiling": None if np.isnan(ceiling) else round(ceiling, 6),
                 "steps": contest.optimal_steps[row].tolist(),
                 "counts": counts.get(int(rule)),

@@ -14,7 +14,6 @@ import numpy as np
 
 from tapebench.base.names import one_of
 from tapebench.exam.exam import Exam, make_exam
-from tapebench.physics import features
 from tapebench.runs import training
 from tapebench.tasks import splits
 
@@ -168,8 +167,8 @@ def _representative(split: splits.Split, count: int) -> tuple[int, ...]:
     A systematic sample: sorted by type, then by exact ceiling, every so-many-th rule is taken.
     """
     ceilings = splits.difficulties()["ceiling L16"]
-    table = features.table()
-    order = sorted(split.train, key=lambda rule: (table[rule].type, ceilings[rule], rule))
+    known = split.universe.features
+    order = sorted(split.train, key=lambda rule: (known[rule].type, ceilings[rule], rule))
     places = (np.arange(count) + 0.5) * len(order) / count
     return tuple(sorted([*split.test, *(order[int(place)] for place in places)]))
 

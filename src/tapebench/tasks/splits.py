@@ -20,9 +20,8 @@ import numpy as np
 
 from tapebench.base import seeding
 from tapebench.base.names import one_of
-from tapebench.physics import exact, features
-from tapebench.physics.families import elementary
-from tapebench.physics.features import TYPES, count_types
+from tapebench.physics.features import TYPES
+from tapebench.tasks.universe import ELEMENTARY, Universe
 
 SCHEMA = 1
 HELD_OUT = 30
@@ -41,7 +40,6 @@ shown and not among them: some rules are solvable only where 3 divides the lengt
 it does not, so that no choice of rules is matched at lengths of both kinds."""
 
 _FIELDS = ("schema", "name", "generator", "seed", "features_hash", "train", "test", "hash")
-_ALL = tuple(range(elementary.NUM_RULES))
 _MAX_FILE = 64 * 1024
 
 
@@ -73,6 +71,11 @@ class Split:
         object.__setattr__(self, "train", tuple(sorted(map(int, self.train))))
         object.__setattr__(self, "test", tuple(sorted(map(int, self.test))))
 
+    @property
+    def universe(self) -> Universe:
+        """Where the rules are from."""
+        return ELEMENTARY
+
     def as_dict(self) -> dict[str, Any]:
         """The split as its JSON document."""
         return {
@@ -89,7 +92,7 @@ class Split:
 
 def features_hash() -> str:
     """Identity of the shipped rule features."""
-    rows = [[row.density, row.entropy, row.activity] for row in features.table()]
+    rows = [[row.density, row.entropy, row.activity] for row in ELEMENTARY.features.values()]
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
 
 
@@ -99,7 +102,8 @@ def farthest_points(count: int, first: int | None = None) -> tuple[int, ...]:
     Starts from `first`, or from the rule farthest from the mean of all. Features are integers
     and so are the squared distances: a tie goes to the lower rule number on every machine.
     """
-    points = np.array([[r.density, r.entropy, r.activity] for r in features.table()], np.int64)
+    known = ELEMENTARY.features.values()
+    points = np.array([[r.density, r.entropy, r.activity] for r in known], np.int64)
     if first is None:
         # Distances to the mean, scaled by the number of rules to stay in integers.
         offsets = points * len(points) - points.sum(axis=0)
@@ -120,20 +124,20 @@ def random_rules(count: int, seed: int) -> tuple[int, ...]:
 
 @cache
 def difficulties() -> dict[str, np.ndarray]:
-    """Measures of how hard each rule is, float64 `[256]` by name.
+    """Measures of how hard each rule is, float64 `[rules]` by name, in the order of the universe.
 
     `ceiling L16` is the share of start tapes from which the goal can be reached in 16 steps at
     all; `random L16` and `flip-ones L16` are what policies that learn nothing reach. These are
     exact. Those at 32 cells but the ceiling were measured once on the exam and stay as they were
     then: splits must not move because a policy draws otherwise.
     """
-    found = {}
+    found, rules = {}, ELEMENTARY.rules
     for length in CEILING_LENGTHS:
-        solved = exact.shipped_ceilings(length, length)
-        found[f"ceiling L{length}"] = [solved[rule].solvable_excluding_goal for rule in _ALL]
-    chances = exact.shipped_chances(CHANCE_LENGTH, CHANCE_LENGTH)
+        solved = ELEMENTARY.ceilings(length, length)
+        found[f"ceiling L{length}"] = [solved[rule].solvable_excluding_goal for rule in rules]
+    chances = ELEMENTARY.chances(CHANCE_LENGTH, CHANCE_LENGTH)
     for policy, by_rule in chances.items():
-        found[f"{policy} L{CHANCE_LENGTH}"] = [by_rule[rule] for rule in _ALL]
+        found[f"{policy} L{CHANCE_LENGTH}"] = [by_rule[rule] for rule in rules]
     measured = resources.files("tapebench").joinpath("data/difficulty-L32-H32.json").read_text()
     for policy, success in json.loads(measured)["success"].items():
         found[f"{policy} L32"] = success
@@ -149,15 +153,15 @@ def matched_rules(count: int, seed: int, starts: int = 100) -> tuple[int, ...]:
     """
     # In whole numbers, so that every machine takes the same decisions.
     scaled = np.rint([difficulties()[name] * 1e6 for name in MATCHED]).astype(np.int64)
-    orbits = sorted({elementary.mirror_orbit(rule) for rule in _ALL})
+    orbits = sorted({ELEMENTARY.twins(rule) for rule in ELEMENTARY.rules})
     weight = np.array([scaled[:, list(orbit)].sum(axis=1) for orbit in orbits])
     total = scaled.sum(axis=1)
-    kind = np.array([f"{features.table()[orbit[0]].type} {len(orbit)}" for orbit in orbits])
+    kind = np.array([f"{ELEMENTARY.features[orbit[0]].type} {len(orbit)}" for orbit in orbits])
     is_alike = kind[:, None] == kind
 
     def gaps(inside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The worst gap between the means of the sides and their sum, times both sizes."""
-        apart = np.abs((total - inside) * count - inside * (len(_ALL) - count))
+        apart = np.abs((total - inside) * count - inside * (len(ELEMENTARY.rules) - count))
         return apart.max(axis=-1), apart.sum(axis=-1)
 
     best: list[tuple[int, int, tuple[int, ...]]] = []
@@ -186,7 +190,7 @@ def _fill(orbits: list[tuple[int, ...]], count: int, priority: np.ndarray) -> np
     room = _shares(count)
     held_out = np.zeros(len(orbits), bool)
     for place in sorted(range(len(orbits)), key=lambda place: int(priority[orbits[place][0]])):
-        kind = features.table()[orbits[place][0]].type
+        kind = ELEMENTARY.features[orbits[place][0]].type
         if len(orbits[place]) <= room[kind]:
             held_out[place] = True
             room[kind] -= len(orbits[place])
@@ -228,10 +232,10 @@ def tuning() -> Split:
     fifth orbit is taken, beginning with the one that makes the two sides most alike.
     """
     common = set(load("fps30").train) & set(load("matched30").train)
-    measures, table = [difficulties()[name] for name in MATCHED], features.table()
+    measures, table = [difficulties()[name] for name in MATCHED], ELEMENTARY.features
     ceiling, flip_ones = difficulties()["ceiling L16"], difficulties()["flip-ones L16"]
     orbits = sorted(
-        {tuple(sorted(common & set(elementary.mirror_orbit(rule)))) for rule in common},
+        {tuple(sorted(common & set(ELEMENTARY.twins(rule)))) for rule in common},
         key=lambda orbit: (table[orbit[0]].type, ceiling[orbit[0]], flip_ones[orbit[0]], orbit),
     )
 
@@ -254,8 +258,9 @@ def generate(name: str, generator: str, seed: int | None = None, held_out: int =
     """
     if generator not in GENERATORS:
         raise ValueError(f"unknown generator {generator!r}: use one of {', '.join(GENERATORS)}")
-    if not 0 < held_out < len(_ALL):
-        raise ValueError(f"held_out must be from 1 to {len(_ALL) - 1}, not {held_out}")
+    most = len(ELEMENTARY.rules) - 1
+    if not 0 < held_out <= most:
+        raise ValueError(f"held_out must be from 1 to {most}, not {held_out}")
     if seed is None and generator != "fps":
         seed = 0
     if seed is not None and not 0 <= seed < 2**32:
@@ -266,7 +271,7 @@ def generate(name: str, generator: str, seed: int | None = None, held_out: int =
     else:
         choose = matched_rules if generator == "matched" else random_rules
         test = choose(held_out, seed or 0)
-    train = tuple(rule for rule in _ALL if rule not in set(test))
+    train = tuple(rule for rule in ELEMENTARY.rules if rule not in set(test))
     features = None if generator == "random" else features_hash()
     return Split(name, train, test, generator, seed, features)
 
@@ -356,7 +361,8 @@ def load(name: str | Path | Split) -> Split:
 
 def select(split: str | Path | Split, which: Any) -> tuple[int, ...]:
     """The rules meant by `"train"`, `"test"`, `"all"`, one rule, or a list of rules."""
-    sides = {"all": _ALL, "train": load(split).train, "test": load(split).test}
+    chosen = load(split)
+    sides = {"all": chosen.universe.rules, "train": chosen.train, "test": chosen.test}
     if isinstance(which, str):
         if which in sides:
             return sides[which]
@@ -428,15 +434,17 @@ class Audit:
 def audit(split: Split) -> Audit:
     """Examine a split for leaks and for differences that are not about generalisation."""
     train, test = set(split.train), set(split.test)
-    pairs = {elementary.mirror_orbit(rule) for rule in test if elementary.mirror(rule) in train}
-    types = {"train": count_types(split.train), "test": count_types(split.test)}
+    universe = split.universe
+    pairs = {universe.twins(rule) for rule in test if train & set(universe.twins(rule))}
+    sides = {"train": split.train, "test": split.test}
+    types = {side: universe.count_types(rules) for side, rules in sides.items()}
     shares = [
         abs(types["train"][name] / len(train) - types["test"][name] / len(test)) for name in TYPES
     ]
     return Audit(
         split=split,
         disjoint=not train & test,
-        unassigned=elementary.NUM_RULES - len(train | test),
+        unassigned=len(universe.rules) - len(train | test),
         types=types,
         mirror_pairs_cut=tuple(sorted((a, b) for a, b in pairs)),
         difficulty={
@@ -474,7 +482,7 @@ def _check_side(side: str, members: tuple[Any, ...]) -> None:
     if not members:
         raise ValueError(f"{side} is empty: give at least one rule")
     for rule in members:
-        elementary.check_rule(rule)
+        ELEMENTARY.family.check_rule(rule)
     if len(set(members)) != len(members):
         repeated = sorted({rule for rule in members if members.count(rule) > 1})
         raise ValueError(f"{side} has rules {_few(repeated)} twice: list each once")
@@ -486,13 +494,13 @@ def _few(members: list[int]) -> str:
 
 def _hash_rules(name: str, *seeds: int) -> np.ndarray:
     """One uint32 per rule: an order of the rules that depends on the name and seeds alone."""
-    return seeding.hash32(zlib.crc32(name.encode()), *seeds, np.arange(256, dtype=np.uint32))
+    return seeding.hash32(zlib.crc32(name.encode()), *seeds, np.array(ELEMENTARY.rules, np.uint32))
 
 
 def _shares(count: int) -> dict[str, int]:
     """Places per type, proportional to the type mix of all rules, by largest remainders."""
-    totals = count_types(_ALL)
-    exact_share = {name: count * totals[name] / elementary.NUM_RULES for name in TYPES}
+    totals = ELEMENTARY.count_types(ELEMENTARY.rules)
+    exact_share = {name: count * totals[name] / len(ELEMENTARY.rules) for name in TYPES}
     quota = {name: int(exact_share[name]) for name in TYPES}
     by_remainder = sorted(TYPES, key=lambda name: quota[name] - exact_share[name])
     for name in by_remainder[: count - sum(quota.values())]:
@@ -502,7 +510,7 @@ def _shares(count: int) -> dict[str, int]:
 
 def sides(split: Split, side: str) -> dict[str, tuple[int, ...]]:
     """The rule sets to report: of `id`, `ood`, or `all` (which reports the three)."""
-    known = {"id": split.train, "ood": split.test, "all": _ALL}
+    known = {"id": split.train, "ood": split.test, "all": split.universe.rules}
     if side not in known:
         raise ValueError(f"unknown side {side!r}: use id, ood or all")
     return known if side == "all" else {side: known[side]}

@@ -15,11 +15,11 @@ import numpy as np
 
 from tapebench.base.names import one_of
 from tapebench.physics import space
-from tapebench.physics.families.elementary import ELEMENTARY
 from tapebench.physics.family import Family
 from tapebench.physics.space import Space
 from tapebench.tasks import splits
 from tapebench.tasks.layout import Layout
+from tapebench.tasks.universe import ELEMENTARY, Universe
 
 REWARDS = ("distance", "sparse", "potential")
 MAX_HORIZON = 65_536
@@ -49,9 +49,14 @@ class Task:
     reveal_rule: bool
 
     @property
-    def family(self) -> Family:
+    def universe(self) -> Universe:
         """Where the rules are from."""
         return ELEMENTARY
+
+    @property
+    def family(self) -> Family:
+        """What kind of laws they are."""
+        return self.universe.family
 
     @property
     def space(self) -> Space:

@@ -18,7 +18,6 @@ from tapebench.physics.space import (
     Tape,
     column,
     each,
-    flip,
     neighbours,
     trim,
 )
@@ -55,20 +54,6 @@ def evolve_by(tape: Tape, masks: Law, length: int) -> Tape:
 
     left, right = neighbours(tape, length)
     return trim(each(become, left, tape, right), length)
-
-
-def evolve(tape: Tape, rule: Any, length: int) -> Tape:
-    """One synchronous update on a ring: cell i becomes bit `4l + 2c + r` of `rule`."""
-    if isinstance(tape, int):
-        rule = int(rule)
-    elif isinstance(rule, int):
-        rule = np.asarray(rule)
-    return evolve_by(tape, law(rule), length)
-
-
-def step(tape: Tape, cell: Any, rule: Any, length: int) -> Tape:
-    """What one action does: flip `cell`, then `evolve` the flipped tape."""
-    return evolve(flip(tape, cell), rule, length)
 
 
 WOLFRAM_SOURCE = (
@@ -181,5 +166,16 @@ ELEMENTARY = Family(
     label=str,
     check_space=check_space,
 )
+
+
+def evolve(tape: Tape, rule: Any, length: int) -> Tape:
+    """One synchronous update on a ring: cell i becomes bit `4l + 2c + r` of `rule`."""
+    return ELEMENTARY.evolve(tape, rule, Space((length,)))
+
+
+def step(tape: Tape, cell: Any, rule: Any, length: int) -> Tape:
+    """What one action does: flip `cell`, then `evolve` the flipped tape."""
+    return ELEMENTARY.step(tape, cell, rule, Space((length,)))
+
 
 check_rule = ELEMENTARY.check_rule

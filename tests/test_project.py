@@ -80,6 +80,7 @@ def test_every_arrow_of_the_map_is_an_import():
 
 
 ASSUMES = {
+    "physics.bayes": "its knowledge is of the eight entries of a table",
     "physics.exact": "ships and reads tables of all elementary rules",
     "physics.exhaustive": "its search is written for three neighbours on a ring",
     "physics.features": "the paper's features and Wolfram's classes are of elementary rules",

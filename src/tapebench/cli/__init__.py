@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from tapebench import __version__
+from tapebench.cli.bayes import Bayes
 from tapebench.cli.bench import Bench
 from tapebench.cli.console import in_a_line
 from tapebench.cli.evaluate import Compare, Evaluate, Unseen, Verify
@@ -20,7 +21,8 @@ from tapebench.cli.splits import Splits
 from tapebench.cli.train import Train
 
 Command = (
-    Annotated[Bench, tyro.conf.subcommand("bench")]
+    Annotated[Bayes, tyro.conf.subcommand("bayes")]
+    | Annotated[Bench, tyro.conf.subcommand("bench")]
     | Annotated[Compare, tyro.conf.subcommand("compare")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Exact, tyro.conf.subcommand("exact")]

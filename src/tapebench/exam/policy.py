@@ -139,12 +139,15 @@ NAMED = {
     "bayes-train": "tapebench.planning.belief:bayes_filter_of_split",
     "belief-planner": "tapebench.planning.belief_planner:belief_planner",
     "belief-planner-train": "tapebench.planning.belief_planner:belief_planner_of_split",
+    "bayes-optimal": "tapebench.planning.ideal:bayes_optimal",
+    "bayes-optimal-train": "tapebench.planning.ideal:bayes_optimal_of_split",
+    "memoryless": "tapebench.planning.ideal:memoryless_player",
 }
 """Every policy that needs no training, by name, and where it is made of a task. An exam knows
 planners by their names alone, and imports one when it is asked for. `mpc`, `beam` and `optimal` are
 told the true rule."""
 
-OF_SPLIT = ("bayes-train", "belief-planner-train")
+OF_SPLIT = ("bayes-train", "belief-planner-train", "bayes-optimal-train")
 """Those that think only the training rules of a split possible, and are made of that as well."""
 
 

@@ -365,6 +365,7 @@ def heat(
     x: str,
     y: str,
     label: str,
+    title: str = "",
     digits: int = 2,
 ) -> Figure:
     """A matrix `[R, C]` as shades with the numbers in them; nan is left blank."""
@@ -394,6 +395,7 @@ def heat(
         axis.invert_yaxis()
         axis.set_xlabel(x)
         axis.set_ylabel(y)
+        axis.set_title(title)
         figure.colorbar(mesh, ax=axis, label=label)
         return figure
 

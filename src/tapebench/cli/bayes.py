@@ -1,0 +1,231 @@
+"""`tape bayes`: what an ideal player reaches who is not told the rule."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tapebench.cli.console import check_target, progress_bar, screen
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tapebench.tasks.splits import Split
+
+MAX_WEIGHTS = 64 * 1024
+"""Bytes of a file of weights."""
+
+
+@dataclass(frozen=True)
+class Bayes:
+    """The exact price of not knowing the rule: Bayes-optimal play by backward induction.
+
+    Examples: tape bayes --length 8 --horizon 4, and tape bayes --length 8 --heatmap cost.png. The
+    ideal player knows the prior and all that transitions have shown. Beside it stand the ceiling,
+    for who knows the rule, and, with --memoryless, the best policy found that never looks at what
+    the rule does. Up to 16 cells.
+    """
+
+    length: int = 8
+    """Cells on the ring."""
+    horizon: int | None = None
+    """Steps at most; by default half as many as there are cells."""
+    prior: str = "all"
+    """Which rules the player thinks possible: all, train (of --split), or a JSON file of integer
+    weights by rule, like {"30": 1, "110": 2}."""
+    split: str = "fps30"
+    """Split whose sides are reported, and that train refers to."""
+    memoryless: bool = False
+    """Also search for the best policy of tape and time alone."""
+    heatmap: Path | None = None
+    """Draw the cost of not knowing over 3 to --length cells and as many steps, to this file."""
+    json: bool = False
+    """Print one JSON document."""
+
+    def run(self) -> None:
+        if self.heatmap is not None:
+            check_target(self.heatmap)
+        document = self.document()
+        if self.json:
+            print(json.dumps(document))
+        else:
+            _print(document)
+        if self.heatmap is not None:
+            self._draw(self.heatmap)
+
+    def document(self) -> dict[str, Any]:
+        """All that is reported."""
+        from tapebench.physics import bayes
+        from tapebench.physics.strata import STRATA, strata
+        from tapebench.tasks import splits
+        from tapebench.tasks.task import make_task
+
+        split = splits.load(self.split)
+        length = self.length
+        horizon = max(1, length // 2) if self.horizon is None else self.horizon
+        make_task(length=length, horizon=horizon)
+        bayes.make_ring(length)
+        prior = self._prior(split)
+        title = f"Bayes-optimal play, L = {length}, H = {horizon}"
+        with progress_bar(title, horizon) as advance:
+            solution = bayes.solve(prior, length, horizon, progress=advance)
+        rules = split.universe.rules
+        blind = bayes.success_by_rule(solution, rules)
+        ceiling = bayes.ceilings(rules, length, horizon)
+        kinds = strata(rules, length, horizon)
+        share = prior / prior.sum()
+        groups = {"train": split.train, "test": split.test}
+        groups |= {kind: tuple(rule for rule in rules if kinds[rule] == kind) for kind in STRATA}
+        document: dict[str, Any] = {
+            "length": length,
+            "horizon": horizon,
+            "prior": self.prior,
+            "split": split.name,
+            "blind_ceiling": solution.blind_ceiling,
+            "ceiling": float(share @ ceiling),
+            "groups": {
+                name: {
+                    "rules": len(members),
+                    "blind": float(blind[list(members)].mean()),
+                    "ceiling": float(ceiling[list(members)].mean()),
+                }
+                for name, members in groups.items()
+                if members
+            },
+        }
+        if self.memoryless:
+            from tapebench.physics import memoryless
+
+            with progress_bar("memoryless play", memoryless.STARTS) as advance:
+                found = memoryless.find(prior, length, horizon, progress=advance)
+            document["memoryless_at_least"] = found.value
+        if self.prior == "train":
+            document["missing_support"] = _missing_support(split, length, horizon)
+        document["rules"] = {
+            str(rule): {
+                "blind": float(blind[rule]),
+                "ceiling": float(ceiling[rule]),
+                "stratum": kinds[rule],
+            }
+            for rule in rules
+        }
+        return document
+
+    def _prior(self, split: Split) -> np.ndarray:
+        from tapebench.physics import bayes
+
+        if self.prior == "all":
+            return bayes.parse_prior(split.universe.rules)
+        if self.prior == "train":
+            return bayes.parse_prior(split.train)
+        return bayes.parse_prior(_read_weights(Path(self.prior)))
+
+    def _draw(self, target: Path) -> None:
+        from tapebench.base import files
+        from tapebench.physics import bayes
+        from tapebench.report.figures import heat
+        from tapebench.tasks import splits
+
+        prior = self._prior(splits.load(self.split))
+        share = prior / prior.sum()
+        rules = splits.load(self.split).universe.rules
+        cells: dict[tuple[int, int], float] = {}
+        with progress_bar("heat map", self.length - 2) as advance:
+            for length in range(3, self.length + 1):
+                solution = bayes.solve(prior, length, length)
+                for horizon in range(1, length + 1):
+                    ceiling = share @ bayes.ceilings(rules, length, horizon)
+                    cells[length, horizon] = float(ceiling) - solution.blind_ceiling_in(horizon)
+                advance(length)
+        sizes, horizons = range(3, self.length + 1), range(1, self.length + 1)
+        drawn = heat(
+            [[cells.get((length, steps), float("nan")) for steps in horizons] for length in sizes],
+            [str(length) for length in sizes],
+            [str(steps) for steps in horizons],
+            x="steps at most, H",
+            y="cells, L",
+            label="ceiling − blind ceiling",
+            title="What not knowing the rule costs an ideal player",
+            digits=3,
+        )
+        files.write_bytes(target, drawn.render(target.suffix.lstrip(".") or "png"))
+        screen(stderr=True).print(f"wrote {target}")
+
+
+def _missing_support(split: Split, length: int, horizon: int) -> dict[str, float]:
+    """What play for the training rules reaches on the held-out ones, by the choice among ties.
+
+    The held-out rules have a weight too small to matter but where the training rules leave a tie:
+    no sum of theirs is as large as one training rule.
+    """
+    from tapebench.physics import bayes
+
+    heavy = len(split.test) + 1
+    weights = dict.fromkeys(split.train, heavy) | dict.fromkeys(split.test, 1)
+    both = bayes.solve(bayes.parse_prior(weights), length, horizon)
+    alone = bayes.solve(bayes.parse_prior(split.train), length, horizon)
+    found = {
+        f"only train, {ties} ties": float(bayes.success_by_rule(alone, split.test, ties).mean())
+        for ties in bayes.TIES
+    }
+    found["train first"] = float(bayes.success_by_rule(both, split.test).mean())
+    fair = bayes.solve(bayes.parse_prior(split.universe.rules), length, horizon)
+    found["all alike"] = float(bayes.success_by_rule(fair, split.test).mean())
+    return found
+
+
+def _read_weights(path: Path) -> dict[int, int]:
+    """Integer weights by rule from a JSON file that may come from others."""
+    try:
+        if path.stat().st_size > MAX_WEIGHTS:
+            raise ValueError(f"{path} is too large for a file of weights")
+        document = json.loads(path.read_text())
+    except OSError as error:
+        raise ValueError(
+            f"--prior is all, train or a file of weights; cannot read {path}: {error.strerror}"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is no file of weights: {error}") from None
+    if not isinstance(document, dict) or not all(
+        key.isascii() and key.isdigit() for key in document
+    ):
+        raise ValueError(f'{path} must be a JSON object of weights by rule, like {{"30": 1}}')
+    return {int(rule): weight for rule, weight in document.items()}
+
+
+def _print(document: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    title = f"What can be reached, L = {document['length']}, H = {document['horizon']}"
+    table = Table("rules", "number", "rule unknown", "rule known", "cost", title=title)
+
+    def add(name: str, number: int | str, blind: float, ceiling: float) -> None:
+        figures = blind, ceiling, ceiling - blind
+        table.add_row(name, str(number), *(f"{figure:.6f}" for figure in figures))
+
+    add(f"prior ({document['prior']})", "", document["blind_ceiling"], document["ceiling"])
+    names = {"train": f"seen by {document['split']}", "test": f"held out by {document['split']}"}
+    for name, group in document["groups"].items():
+        add(names.get(name, name), group["rules"], group["blind"], group["ceiling"])
+    console = screen()
+    console.print(table)
+    if "memoryless_at_least" in document:
+        least = document["memoryless_at_least"]
+        worth = document["blind_ceiling"] - least
+        console.print(
+            f"tape and time alone reach at least {least:.6f}: to an ideal player evidence is worth "
+            f"{worth:.6f} at most"
+        )
+    if "missing_support" in document:
+        _print_support(document["missing_support"])
+
+
+def _print_support(found: dict[str, float]) -> None:
+    from rich.table import Table
+
+    table = Table("prior", "held-out rules", title="What missing support costs")
+    for name, value in found.items():
+        table.add_row(name, f"{value:.6f}")
+    screen().print(table)

@@ -116,7 +116,7 @@ class SplitsAudit:
         from rich.table import Table
 
         from tapebench.physics import features
-        from tapebench.tasks import splits
+        from tapebench.tasks import folds, splits
 
         audit = splits.audit(splits.load(self.name))
         if self.json:
@@ -127,6 +127,9 @@ class SplitsAudit:
         table.add_row("rules", str(len(audit.split.train)), str(len(audit.split.test)))
         for name in features.TYPES:
             table.add_row(name, str(audit.types["train"][name]), str(audit.types["test"][name]))
+        for name, count in audit.strata["train"].items():
+            task = f"L{folds.LENGTH} H{folds.HORIZON}"
+            table.add_row(f"{name} {task}", str(count), str(audit.strata["test"][name]))
         for name, (train, test) in audit.difficulty.items():
             table.add_row(f"mean {name}", f"{train:.4f}", f"{test:.4f}")
         console = screen()

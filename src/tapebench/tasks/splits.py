@@ -21,6 +21,8 @@ import numpy as np
 from tapebench.base import seeding
 from tapebench.base.names import one_of
 from tapebench.physics.features import TYPES
+from tapebench.physics.strata import STRATA
+from tapebench.tasks import folds
 from tapebench.tasks.universe import ELEMENTARY, Universe
 
 SCHEMA = 1
@@ -209,6 +211,8 @@ _NAMED: dict[str, tuple[str, int | None]] = {
     "fps-0": ("fps", 0),
     "fps-1": ("fps", 1),
     "tuning": ("tuning", None),
+    **{f"folds-{number}": ("folds", number) for number in range(folds.NUM)},
+    **{f"folds-tuning-{number}": ("folds-tuning", number) for number in range(folds.NUM)},
 }
 """Name -> generator and seed of the shipped splits."""
 
@@ -221,6 +225,9 @@ def names() -> tuple[str, ...]:
 def make(name: str) -> Split:
     """Compute a shipped split from scratch. `load` reads the shipped copy of it."""
     generator, seed = _NAMED[_check_name(name)]
+    if generator in folds.GENERATORS:
+        train, test = folds.GENERATORS[generator](seed or 0)
+        return Split(name, train, test, generator, seed, features_hash())
     return tuning() if generator == "tuning" else generate(name, generator, seed)
 
 
@@ -399,6 +406,8 @@ class Audit:
     that says nothing about generalisation."""
     type_gap: float
     """Largest difference between the sides in the share of any one type."""
+    strata: dict[str, dict[str, int]]
+    """Number of rules of each stratum on each side, in the task of track `core`."""
 
     @property
     def is_clean(self) -> bool:
@@ -423,6 +432,7 @@ class Audit:
             "train": {"rules": len(self.split.train), "types": self.types["train"]},
             "test": {"rules": len(self.split.test), "types": self.types["test"]},
             "type_gap": self.type_gap,
+            "strata": self.strata,
             "mirror_pairs_cut": [list(pair) for pair in self.mirror_pairs_cut],
             "difficulty": {
                 name: {"train": train, "test": test, "difference": train - test}
@@ -455,7 +465,14 @@ def audit(split: Split) -> Audit:
             for name, by_rule in difficulties().items()
         },
         type_gap=max(shares),
+        strata={side: count_strata(rules) for side, rules in sides.items()},
     )
+
+
+def count_strata(rules: tuple[int, ...]) -> dict[str, int]:
+    """How many of these rules are of each stratum in the task of track `core`."""
+    kinds = folds.core_strata()
+    return {name: sum(kinds[rule] == name for rule in rules) for name in STRATA}
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -54,13 +54,8 @@ def show(rows: list[dict[str, float]]) -> None:
 
     for row in sorted(rows, key=share, reverse=True):
         worth = row["blind_ceiling"] - row["memoryless_at_least"]
-        figures = (
-            row["ceiling"],
-            row["blind_ceiling"],
-            row["memoryless_at_least"],
-            worth,
-            share(row),
-        )
+        reached = row["ceiling"], row["blind_ceiling"], row["memoryless_at_least"]
+        figures = *reached, worth, share(row)
         counts = row["length"], row["horizon"], row["rules"], row["beyond_reflex"]
         table.add_row(*map(str, counts), *(f"{figure:.4f}" for figure in figures))
     Console(width=140).print(table)

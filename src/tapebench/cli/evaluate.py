@@ -352,6 +352,8 @@ def print_score(document: dict[str, Any]) -> None:
             f"of the drop {document['drop']:+.3f}, {document['drop_composition']:+.3f} comes from "
             f"which rules are held out and {document['drop_rest']:+.3f} is left for generalisation"
         )
+    if "apart" in document:
+        print_apart(document["apart"])
     kinds = Table("type", "subset", "rules", "success", "ceiling", "return", title="By type")
     for kind, sides in document["by_type"].items():
         for name, row in sides.items():
@@ -366,6 +368,28 @@ def print_score(document: dict[str, Any]) -> None:
         for number, row in enumerate(document["by_trial"], 1):
             trials.add_row(str(number), *(f"{row[name]:.3f}" for name in subsets))
         console.print(trials)
+
+
+def print_apart(document: dict[str, Any]) -> None:
+    """A score taken apart against exact play, what is beyond reflex first."""
+    from rich.table import Table
+
+    columns = ("ceiling", "blind_ceiling", "success", "not_knowing", "shortfall")
+    headers = (name.replace("_", "\n") for name in columns)
+    table = Table("rules", "", *headers, title="Taken apart against exact play")
+    for kind in ("beyond-reflex", "reflex", "impossible", "all"):
+        for side in ("id", "ood"):
+            row = document.get(side, {}).get(kind)
+            if row:
+                figures = (f"{row[name]:.3f}" for name in columns)
+                table.add_row(kind, f"{row['rules']} {side.upper()}", *figures)
+    console = screen()
+    console.print(table)
+    ignored, control = document["evidence_ignored"], document["control"]
+    console.print(
+        f"by move: {ignored + control:.3f} are lost, {ignored:.3f} of it by moves that are optimal "
+        f"for who has seen less of the law (evidence ignored), {control:.3f} by others (control)"
+    )
 
 
 def print_comparison(document: dict[str, Any]) -> None:

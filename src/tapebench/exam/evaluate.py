@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapebench.base import files
-from tapebench.exam import baselines, bundle, external, metrics, score, seating
+from tapebench.exam import baselines, bundle, external, metrics, regret, score, seating
 from tapebench.exam import policy as policies
 from tapebench.exam.exam import Exam, make_exam
 from tapebench.exam.external import AgentError
@@ -102,6 +102,8 @@ class Outcome:
             policy=self.policy,
             sees_rule=self.sees_rule,
         )
+        if not self.sees_rule and regret.is_computed(self.exam):
+            document["apart"] = regret.take_apart(self.runs, self.exam, self.optimal_steps)
         return document | {
             "conditions": self.conditions.as_dict(),
             "diverged": self.diverged,

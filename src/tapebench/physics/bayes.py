@@ -88,6 +88,12 @@ def learn(knowledge: Any, before: Any, cell: Any, after: Any, length: int) -> np
     return knowledge - np.where((places != 0) & is_unknown, 2 - is_one, 0) @ _POWERS
 
 
+def forget(knowledge: np.ndarray, entries: np.ndarray) -> np.ndarray:
+    """What is left of knowledge `[N]` without each of some sets of entries: `[N, sets]`."""
+    is_lost = (entries[:, None] >> np.arange(ENTRIES)) & 1
+    return np.where(is_lost, UNKNOWN, _DIGITS[knowledge][:, None]) @ _POWERS
+
+
 def _places(tapes: np.ndarray, length: int) -> np.ndarray:
     """Where each neighbourhood is on tapes `[...]`: uint32 `[..., entries]`."""
     one_entry = np.uint32(1) << np.arange(ENTRIES, dtype=np.uint32)
@@ -301,8 +307,18 @@ TIES = ("uniform", "best", "worst")
 def success_by_rule(solution: Solution, rules: Sequence[int], ties: str = "uniform") -> np.ndarray:
     """What optimal play for the prior reaches under each rule, whether or not it is in the prior.
 
-    The mean over start tapes other than the goal, `[rules]`, exact but for rounding of floats. Each
-    state that play can come to is followed: a class of tapes and the entries that have been seen.
+    The mean over start tapes other than the goal, `[rules]`, exact but for rounding of floats.
+    """
+    ring = solution.ring
+    weight = np.where(np.arange(len(ring.tapes)) == ring.home, 0, ring.sizes)
+    return success_by_class(solution, rules, ties) @ weight / (2**ring.length - 1)
+
+
+def success_by_class(solution: Solution, rules: Sequence[int], ties: str = "uniform") -> np.ndarray:
+    """The same by where the tape starts: `[rules, classes]`.
+
+    Each state that play can come to is followed: a class of tapes and the entries that have been
+    seen.
     """
     if ties not in TIES:
         raise ValueError(f"unknown choice among ties {ties!r}: use one of {', '.join(TIES)}")
@@ -355,9 +371,7 @@ def _success(solution: Solution, rules: np.ndarray, ties: str) -> np.ndarray:
             pick = np.maximum if ties == "best" else np.minimum
             reached[source[starts]] = pick.reduceat(chance[target], starts)
         chance = reached
-    by_rule = chance.reshape(len(rules), classes)
-    weight = np.where(np.arange(classes) == ring.home, 0, ring.sizes)
-    return by_rule @ weight / (2**ring.length - 1)
+    return chance.reshape(len(rules), classes)
 
 
 def ceilings(rules: Sequence[int], length: int, horizon: int, goal: int = 0) -> np.ndarray:

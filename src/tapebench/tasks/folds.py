@@ -1,4 +1,4 @@
-"""Six parts of the rules that can be solved, alike in what they take: five folds and one to tune on.
+"""Six parts of the rules that can be solved, alike in what they take: five folds, one to tune on.
 
 Each rule of the folds is held out once and trained on four times, so what an unseen rule costs is
 paired by rule and covers them all. The sixth part is always trained on and never in results;
@@ -9,11 +9,13 @@ are neither trained on nor examined.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from tapebench.physics.strata import strata
 from tapebench.tasks.universe import ELEMENTARY, Universe
+
+Parts = tuple[tuple[int, ...], ...]
 
 LENGTH, HORIZON = 8, 4
 """The size of the task that the strata are of: that of track `core`, see ADR 18."""
@@ -29,21 +31,19 @@ def core_strata(universe: Universe = ELEMENTARY) -> dict[int, str]:
 
 
 @cache
-def parts(universe: Universe = ELEMENTARY) -> tuple[tuple[int, ...], ...]:
+def parts(universe: Universe = ELEMENTARY) -> Parts:
     """The five folds and then the part for tuning, each ascending."""
     kinds = core_strata(universe)
     possible = [rule for rule in universe.rules if kinds[rule] != "impossible"]
     return deal(possible, NUM + 1, universe)
 
 
-def pieces(universe: Universe = ELEMENTARY) -> tuple[tuple[int, ...], ...]:
+def pieces(universe: Universe = ELEMENTARY) -> Parts:
     """The part for tuning in pieces, each to be held out in turn."""
     return deal(parts(universe)[NUM], NUM, universe)
 
 
-def deal(
-    rules: list[int] | tuple[int, ...], num: int, universe: Universe
-) -> tuple[tuple[int, ...], ...]:
+def deal(rules: Sequence[int], num: int, universe: Universe) -> Parts:
     """Rules in `num` parts, twins together, with strata and types spread as evenly as can be.
 
     Twins are dealt in the order of stratum, type, size and number, each to the part that has the
@@ -71,20 +71,13 @@ def deal(
     return tuple(tuple(sorted(hand)) for hand in hands)
 
 
-def _fold(number: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    every = parts()
-    train = [rule for place, part in enumerate(every) if place != number for rule in part]
-    return tuple(sorted(train)), every[number]
-
-
-def _piece(number: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    every = pieces()
-    train = [rule for place, piece in enumerate(every) if place != number for rule in piece]
-    return tuple(sorted(train)), every[number]
+def _leave_out(every: Parts, number: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    kept = [rule for place, part in enumerate(every) if place != number for rule in part]
+    return tuple(sorted(kept)), every[number]
 
 
 GENERATORS: dict[str, Callable[[int], tuple[tuple[int, ...], tuple[int, ...]]]] = {
-    "folds": _fold,
-    "folds-tuning": _piece,
+    "folds": lambda number: _leave_out(parts(), number),
+    "folds-tuning": lambda number: _leave_out(pieces(), number),
 }
-"""What is trained on and what is held out in each fold, and in each piece of the part to tune on."""
+"""What is trained on and what is held out, in each fold and each piece of the part to tune on."""

@@ -102,6 +102,12 @@ def read_object(path: Path) -> dict[str, Any]:
     return document
 
 
+@cache
+def _database(process: int) -> duckdb.DuckDBPyConnection:
+    """What reads and writes the tables of a process. To open one takes longer than most tables."""
+    return duckdb.connect(config={"enable_external_file_cache": False})
+
+
 def write_table(path: Path, table: Table) -> None:
     """Columns of equal length as a Parquet file."""
     lengths = {name: len(column) for name, column in table.items()}
@@ -111,7 +117,7 @@ def write_table(path: Path, table: Table) -> None:
         name: column.astype(object) if column.dtype.kind == "U" else column
         for name, column in table.items()
     }
-    with aside(path) as file, duckdb.connect() as connection:
+    with aside(path) as file, _database(os.getpid()).cursor() as connection:
         connection.register("columns_to_write", columns)
         connection.execute(
             "copy (select * from columns_to_write) to $to (format parquet, compression zstd)",
@@ -124,7 +130,7 @@ def read_table(path: Path) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise DamageError(f"there is no table {path}")
     try:
-        with duckdb.connect() as connection:
+        with _database(os.getpid()).cursor() as connection:
             columns = connection.execute(f"select * from {parquet_source([path])}").fetchnumpy()
     except duckdb.Error as error:
         raise DamageError(f"cannot read {path}: {one_line(error)}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,7 @@ def share(values: Any) -> Interval | float:
     return stats.within_0_and_1(found) if isinstance(found, Interval) else found
 
 
+@cache
 def levels(exam: Exam) -> dict[str, dict[str, float]]:
     """Success of the references and the exact ceiling by side."""
     found = {name: line["success"] for name, line in baselines.load(exam).items()}

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 import probes
-from learners import PROBE, SMALL, observations, play, small_agent, trained, turn
+from learners import PROBE, SMALL, observations, play, probed, small_agent, train_until, turn
 from tapebench import agents
 from tapebench import env as envs
 from tapebench.agents import dreamer, nn, ppo, replay, rssm
-from tapebench.base import seeding
 from tapebench.exam.rollout import rollout
 from tapebench.tasks.task import make_task
 
@@ -329,45 +328,58 @@ def value_of(state, obs):
 
 @pytest.mark.slow
 def test_dreamer_learns_the_value_and_the_action_of_a_single_state():
-    _, state, metrics = trained("dreamer", probes.make(probes.ONE_STATE), 6_400)
-    value, chance, latent = value_of(state, observations([0, 0, 0, 0]))
-    assert chance[0, 0] > 0.9
-    np.testing.assert_allclose(value, [1.0], atol=0.1)
-    assert metrics["reward"] > 0.9
-    world = state.learner.model.world
-    found = [world.outcome(world.advance(latent, jnp.array([a])))[0][0] for a in range(3)]
-    np.testing.assert_allclose(rssm.symexp(jnp.stack(found)), [1.0, 0.0, -0.5], atol=0.15)
+    def check(state, metrics):
+        value, chance, latent = value_of(state, observations([0, 0, 0, 0]))
+        assert chance[0, 0] > 0.9
+        np.testing.assert_allclose(value, [1.0], atol=0.1)
+        assert metrics["reward"] > 0.9
+        world = state.learner.model.world
+        found = [world.outcome(world.advance(latent, jnp.array([a])))[0][0] for a in range(3)]
+        np.testing.assert_allclose(rssm.symexp(jnp.stack(found)), [1.0, 0.0, -0.5], atol=0.15)
+
+    train_until(check, probed("dreamer", probes.make(probes.ONE_STATE)), 6_400)
 
 
 @pytest.mark.slow
 def test_dreamer_discounts_a_delayed_reward():
-    _, state, metrics = trained("dreamer", probes.make(probes.DELAYED), 16_000)
     gamma = PROBE["dreamer"]["discount"]
-    value, chance, _ = value_of(state, observations([0, 0, 0, 0]))
-    assert chance[0, 1] > 0.9
-    np.testing.assert_allclose(value, [gamma**2], atol=0.1)
-    np.testing.assert_allclose(3 * metrics["reward"], 1.0, atol=0.1)
+
+    def check(state, metrics):
+        value, chance, _ = value_of(state, observations([0, 0, 0, 0]))
+        assert chance[0, 1] > 0.9
+        np.testing.assert_allclose(value, [gamma**2], atol=0.1)
+        np.testing.assert_allclose(3 * metrics["reward"], 1.0, atol=0.1)
+
+    train_until(check, probed("dreamer", probes.make(probes.DELAYED)), 16_000)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("network", nn.NETWORKS)
 def test_dreamer_names_the_cell_that_is_set(network):
-    _, state, metrics = trained("dreamer", probes.make(probes.POINTER), 16_000, network=network)
-    value, chance, _ = value_of(state, observations(*np.eye(3, 4)))
-    np.testing.assert_array_equal(chance.argmax(axis=-1), [0, 1, 2])
-    np.testing.assert_allclose(value, np.ones(3), atol=0.15)
-    assert metrics["reward"] > 0.85
+    def check(state, metrics):
+        value, chance, _ = value_of(state, observations(*np.eye(3, 4)))
+        np.testing.assert_array_equal(chance.argmax(axis=-1), [0, 1, 2])
+        np.testing.assert_allclose(value, np.ones(3), atol=0.15)
+        assert metrics["reward"] > 0.85
+
+    agent = probed("dreamer", probes.make(probes.POINTER), network=network)
+    train_until(check, agent, 16_000)
 
 
 @pytest.mark.slow
 def test_dreamer_solves_the_memory_probe():
-    agent, state, metrics = trained("dreamer", probes.make_recall(), 32_000)
-    assert 3 * metrics["reward"] > 0.8
-    policy = agent.policy(state)
-    memory = policy.init(None, 2)
-    for t, cells in enumerate(([[0] * 3, [1] * 3], [[0] * 3] * 2, [[0] * 3] * 2)):
-        memory, action = policy.act(memory, observations(*[[*row, t / 3] for row in cells]), None)
-    np.testing.assert_array_equal(action, [0, 1])
+    agent = probed("dreamer", probes.make_recall())
+
+    def check(state, metrics):
+        assert 3 * metrics["reward"] > 0.8
+        policy = agent.policy(state)
+        memory = policy.init(None, 2)
+        for t, cells in enumerate(([[0] * 3, [1] * 3], [[0] * 3] * 2, [[0] * 3] * 2)):
+            obs = observations(*[[*row, t / 3] for row in cells])
+            memory, action = policy.act(memory, obs, None)
+        np.testing.assert_array_equal(action, [0, 1])
+
+    train_until(check, agent, 32_000)
 
 
 @pytest.mark.slow
@@ -387,28 +399,32 @@ def test_the_model_of_a_fixed_rule_becomes_nearly_perfect(rule):
     env, params = envs.make(task=task)
     options = {"network": "conv", "width": 64, "steps_per_update": 8, "sequence": 16, "batch": 16}
     agent = agents.make("dreamer", env, params, **options)
-    state = agent.init(seeding.key(0, "dreamer"))
-    losses = []
-    for _ in range(12):
-        state, metrics = agent.train(state)
-        losses.append({name: float(metric) for name, metric in metrics.items()})
-    for name in ("tape_loss", "reward_loss", "success_loss"):
-        assert losses[-1][name] < 0.2 * losses[1][name]
     fresh, _ = play(env, params, 200, num_envs=4, capacity=4_000, seed=9)
     batch = replay.draw_sequences(jax.random.key(1), fresh, 32, 16)
-    world = state.learner.model.world
-    found = jax.jit(lambda *x: world.filter(*x, None))(batch.obs, batch.action, batch.is_first)
     tape = np.asarray(batch.obs[..., :8])
-    read = np.asarray(world.cells(*found.latent[:2])) > 0
-    assert (read == tape).mean() > 0.99
-    reward = np.asarray(rssm.symexp(world.outcome(found.ahead)[0]))
-    assert abs(reward - batch.reward).mean() < 0.03
-    ahead = rssm.predict(world, jax.random.key(2), batch.obs, batch.action, 4)
-    for depth, floor in ((1, 0.97), (4, 0.9)):
-        there = np.roll(tape, -depth, axis=0)
-        right = (np.asarray(ahead.cells[depth - 1]) > 0.5) == there
-        assert right[np.asarray(ahead.is_real[depth - 1])].mean() > floor
-    assert rollout(agent.policy(state), task, episodes=200).success.mean() > 0.9
+    see = jax.jit(lambda world: world.filter(batch.obs, batch.action, batch.is_first, None))
+    look = jax.jit(lambda world: rssm.predict(world, jax.random.key(2), batch.obs, batch.action, 4))
+    losses = []
+
+    def check(state, metrics):
+        losses.append({name: float(metric) for name, metric in metrics.items()})
+        assert len(losses) > 2
+        for name in ("tape_loss", "reward_loss", "success_loss"):
+            assert losses[-1][name] < 0.2 * losses[1][name]
+        world = state.learner.model.world
+        found = see(world)
+        read = np.asarray(world.cells(*found.latent[:2])) > 0
+        assert (read == tape).mean() > 0.99
+        reward = np.asarray(rssm.symexp(world.outcome(found.ahead)[0]))
+        assert abs(reward - batch.reward).mean() < 0.03
+        ahead = look(world)
+        for depth, floor in ((1, 0.97), (4, 0.9)):
+            there = np.roll(tape, -depth, axis=0)
+            right = (np.asarray(ahead.cells[depth - 1]) > 0.5) == there
+            assert right[np.asarray(ahead.is_real[depth - 1])].mean() > floor
+        assert rollout(agent.policy(state), task, episodes=200).success.mean() > 0.9
+
+    train_until(check, agent, 12 * agent.chunk)
 
 
 @pytest.mark.slow

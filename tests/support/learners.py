@@ -59,9 +59,29 @@ def observations(*rows):
     return jnp.array(rows, jnp.float32)
 
 
+def train_until(check, agent, steps):
+    """Train until `check(state, metrics)` asserts nothing any more, which it has to by `steps`.
+
+    It is asked after every chunk, as what is learned sooner need not be trained for longer.
+    """
+    state = agent.init(seeding.key(0, agent.name))
+    for left in reversed(range(steps // agent.chunk)):
+        state, metrics = agent.train(state)
+        try:
+            return check(state, metrics)
+        except AssertionError:
+            if not left:
+                raise
+
+
+def probed(name, probe, **overrides):
+    """An agent in a probe."""
+    return agents.make(name, *probe, **PROBE[name] | overrides)
+
+
 def trained(name, probe, steps, **overrides):
     """An agent after so many steps in a probe, its state and what it reported last."""
-    agent = agents.make(name, *probe, **PROBE[name] | overrides)
+    agent = probed(name, probe, **overrides)
     state, metrics = agent.init(seeding.key(0, name)), {}
     for _ in range(steps // agent.chunk):
         state, metrics = agent.train(state)

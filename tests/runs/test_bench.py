@@ -59,11 +59,16 @@ def undisturbed(tmp_path_factory):
     return root, done.stdout, done.stderr
 
 
-def same_runs(ours, theirs):
-    found = [path.relative_to(theirs.resolve()) for path in load_results(theirs).paths]
-    assert len(load_results(ours).paths) == len(found) > 0
-    for name in found:
-        same_results(ours / name, theirs / name)
+FEW = ("--track", "smoke", "--agents", "dqn,ppo", "--workers", "1")
+"""Of `smoke` enough to be disturbed: four runs of four evaluations each."""
+
+
+def same_runs(ours, theirs, count):
+    """So many runs are there, each as it is among others that nothing happened to."""
+    found = load_results(ours).paths
+    assert len(found) == count
+    for path in found:
+        same_results(path, theirs / path.relative_to(ours.resolve()))
 
 
 # The whole of it
@@ -143,18 +148,17 @@ def start_bench_until(point, root, *options):
 
 @pytest.mark.timeout(1800)  # of which most goes to compile what is not ended
 def test_whoever_is_ended_by_whatever_signal_and_whenever_nothing_changes(tmp_path, undisturbed):
-    options = ("--track", "smoke", "--workers", "1")
     points = cycle(POINTS)
     for sent, whom in product(SIGNALS, ("worker", "driver")):
-        driver, worker = start_bench_until(next(points), tmp_path, *options)
+        driver, worker = start_bench_until(next(points), tmp_path, *FEW)
         with suppress(ProcessLookupError):  # a worker may have come to its end by itself
             os.kill(driver.pid if whom == "driver" else worker, sent)
         if whom == "worker":
             driver.kill()
         driver.wait(timeout=60)
-    done = subprocess.run([*COMMAND, *options, "--results", str(tmp_path)], capture_output=True)
+    done = subprocess.run([*COMMAND, *FEW, "--results", str(tmp_path)], capture_output=True)
     assert done.returncode == 0, done.stderr
-    same_runs(tmp_path, undisturbed[0])
+    same_runs(tmp_path, undisturbed[0], 4)
 
 
 def kill_at_random(root, kills, seed, longest=1.2):
@@ -198,23 +202,22 @@ def test_thirty_kills_change_nothing(tmp_path, undisturbed):
         [*COMMAND, "--track", "smoke", "--results", str(tmp_path)], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    same_runs(tmp_path, undisturbed[0])
+    same_runs(tmp_path, undisturbed[0], 8)
 
 
 def test_two_sweeps_on_one_directory_share_the_work(tmp_path, undisturbed):
-    options = ["--track", "smoke", "--results", str(tmp_path), "--workers", "1"]
+    command = [*COMMAND, *FEW, "--results", str(tmp_path)]
     drivers = [
-        subprocess.Popen(
-            [*COMMAND, *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
     said = [driver.communicate(timeout=600)[1] for driver in drivers]
     assert [driver.returncode for driver in drivers] == [0, 0]
-    same_runs(tmp_path, undisturbed[0])
+    same_runs(tmp_path, undisturbed[0], 4)
     # Whoever made a run saw its evaluations; the other one only that it was done.
     made = [set(re.findall(r"(\S+)  done  ID", text)) for text in said]
-    assert made[0] | made[1] == {str(spec.id) for spec in make_plan(SMOKE, tmp_path).specs}
+    plan = make_plan(SMOKE, tmp_path, names=["dqn", "ppo"])
+    assert made[0] | made[1] == {str(spec.id) for spec in plan.specs}
     assert not made[0] & made[1]
     assert all(made)
 

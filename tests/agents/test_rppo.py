@@ -5,7 +5,16 @@ import numpy as np
 import pytest
 
 import probes
-from learners import SMALL, observations, played_tapes, small_agent, trained, turn
+from learners import (
+    SMALL,
+    observations,
+    played_tapes,
+    probed,
+    small_agent,
+    train_until,
+    trained,
+    turn,
+)
 from tapebench import env as envs
 from tapebench.agents import nn, rppo
 from tapebench.physics import space
@@ -211,12 +220,16 @@ RECALL = {"trace": 1.0, "memory_size": 16, "encoder_width": 16}
 
 @pytest.mark.slow
 def test_rppo_solves_the_memory_probe():
-    agent, state, metrics = trained("rppo", probes.make_recall(), 192 * 120, **RECALL)
-    assert 3 * metrics["reward"] > 0.9
-    action, (model, memory), obs = recalls(agent, state)
-    np.testing.assert_array_equal(action, [0, 1])
-    _, value = model.body(obs, memory.hidden)
-    np.testing.assert_allclose(value, [1.0, 1.0], atol=0.15)
+    agent = probed("rppo", probes.make_recall(), **RECALL)
+
+    def check(state, metrics):
+        assert 3 * metrics["reward"] > 0.9
+        action, (model, memory), obs = recalls(agent, state)
+        np.testing.assert_array_equal(action, [0, 1])
+        _, value = model.body(obs, memory.hidden)
+        np.testing.assert_allclose(value, [1.0, 1.0], atol=0.15)
+
+    train_until(check, agent, 192 * 120)
 
 
 @pytest.mark.slow
@@ -231,14 +244,18 @@ def test_ppo_cannot_solve_the_memory_probe():
 @pytest.mark.slow
 def test_the_cells_learn_what_only_the_last_step_says():
     options = {"network": "cells", "memory_size": 16, "encoder_width": 16, "trace": 1.0}
-    agent, state, metrics = trained("rppo", probes.make_marked(), 192 * 120, **options)
-    assert 2 * metrics["reward"] > 0.9
-    policy = agent.policy(state)
+    agent = probed("rppo", probes.make_marked(), **options)
     marks = np.array([[0, 1, 0], [0, 1, 0], [0, 1, 1], [0, 1, 1]])
     kept = np.array([[True], [False], [True], [False]])
     first = observations(*[[*row, 0.0] for row in marks])
     second = observations(*[[*row, 0.5] for row in np.where(kept, marks, 1 - marks)])
-    memory, _ = policy.act(policy.init(None, 4), first, None)
-    (model, inner), action = policy.act(memory, second, None)
-    np.testing.assert_array_equal(action, [1, 2, 0, 1])
-    np.testing.assert_allclose(model.body(second, inner.hidden)[1], np.ones(4), atol=0.2)
+
+    def check(state, metrics):
+        assert 2 * metrics["reward"] > 0.9
+        policy = agent.policy(state)
+        memory, _ = policy.act(policy.init(None, 4), first, None)
+        (model, inner), action = policy.act(memory, second, None)
+        np.testing.assert_array_equal(action, [1, 2, 0, 1])
+        np.testing.assert_allclose(model.body(second, inner.hidden)[1], np.ones(4), atol=0.2)
+
+    train_until(check, agent, 192 * 120)

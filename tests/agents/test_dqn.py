@@ -15,12 +15,12 @@ from learners import (
     plain_network,
     play,
     small_agent,
+    train_until,
     trained,
 )
 from tapebench import agents
 from tapebench import env as envs
 from tapebench.agents import api, dqn, replay
-from tapebench.base import seeding
 from tapebench.exam.rollout import rollout
 from tapebench.tasks.task import make_task
 
@@ -149,10 +149,11 @@ def test_dqn_solves_a_fixed_rule(rule, network, steps):
     task = make_task(length=16, horizon=16, rules=rule)
     options = {"network": network, "epsilon_steps": steps // 2}
     agent = agents.make("dqn", *envs.make(task=task), **options)
-    state = agent.init(seeding.key(0, "dqn"))
-    for _ in range(steps // agent.chunk):
-        state, _ = agent.train(state)
-    assert rollout(agent.policy(state), task, episodes=200).success.mean() >= 0.95
+
+    def check(state, metrics):
+        assert rollout(agent.policy(state), task, episodes=200).success.mean() >= 0.95
+
+    train_until(check, agent, steps)
 
 
 def test_stored_arrays_are_named_by_their_place_in_the_state():

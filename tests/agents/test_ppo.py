@@ -6,11 +6,20 @@ import numpy as np
 import pytest
 
 import probes
-from learners import PROBE, SMALL, observations, played, played_tapes, small_agent, trained, turn
+from learners import (
+    PROBE,
+    SMALL,
+    observations,
+    played,
+    played_tapes,
+    small_agent,
+    train_until,
+    trained,
+    turn,
+)
 from tapebench import agents
 from tapebench import env as envs
 from tapebench.agents import api, nn, ppo, rppo
-from tapebench.base import seeding
 from tapebench.exam.rollout import rollout
 from tapebench.tasks.task import make_task
 
@@ -219,7 +228,8 @@ def test_ppo_names_the_cell_that_is_set():
 def test_ppo_solves_a_fixed_rule(rule, network, steps):
     task = make_task(length=16, horizon=16, rules=rule)
     agent = agents.make("ppo", *envs.make(task=task), network=network)
-    state = agent.init(seeding.key(0, "ppo"))
-    for _ in range(steps // agent.chunk):
-        state, _ = agent.train(state)
-    assert rollout(agent.policy(state), task, episodes=200).success.mean() >= 0.95
+
+    def check(state, metrics):
+        assert rollout(agent.policy(state), task, episodes=200).success.mean() >= 0.95
+
+    train_until(check, agent, steps)

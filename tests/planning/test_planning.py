@@ -86,7 +86,7 @@ def test_search_looks_ahead_where_wrong_cells_mislead():
 
 SOME_OR_ALL = pytest.mark.parametrize(
     "episodes",
-    [pytest.param(5, marks=pytest.mark.slow), pytest.param(20, marks=pytest.mark.nightly)],
+    [pytest.param(2, marks=pytest.mark.slow), pytest.param(20, marks=pytest.mark.nightly)],
 )
 """Start tapes of each rule at 32 cells: all of the exam's take minutes."""
 

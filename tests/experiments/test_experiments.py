@@ -24,11 +24,13 @@ TRAINED = [name for name, one in EVERY.items() if one.settings is not api.untrai
 
 
 def make_tiny(patch):
-    """A track that is over soon, a sweep of planners that is, and few programs to compile."""
+    """A track that is over soon, a sweep of planners that is, and few runs of many a kind."""
     known = tracks.tracks()
     patch.setattr(mpcs, "SWEEP_PLANS", (1, 8))
     patch.setattr(mpcs, "SWEEP_CANDIDATES", (32, 512))
     patch.setattr(tracks, "tracks", lambda: {**known, "tiny": TINY})
+    patch.setattr(ablations, "COUNTS", (1, 16))
+    patch.setattr(unseen, "PARTITIONS", ("random-0", "fps-0"))
     # Each of these is a program that compiles for long.
     patch.setattr(world_models, "IMAGINED", (5, 10))
     patch.setattr(ablations, "CONTEXTS", (1, 16))
@@ -171,7 +173,7 @@ MADE_WITHIN = 2400
 @pytest.mark.slow
 @pytest.mark.timeout(MADE_WITHIN)
 def test_an_experiment_makes_its_runs(capsys, tmp_path, tiny, made):
-    command = ["reproduce", "augmentations", "--track", "tiny", "--seeds", "1", "--rules", "30,90"]
+    command = ["reproduce", "training-rules", "--track", "tiny", "--seeds", "1", "--rules", "30,90"]
     code, out, err = tape(capsys, *command, "--results", str(tmp_path), "--json")
     assert code == 0
     assert "done already" not in err

@@ -25,7 +25,6 @@ from tapebench.runs.executors.vmap import Vmap, gather
 pytestmark = pytest.mark.slow  # nearly all of them start processes
 
 SUPPORT = Path(__file__).parents[1] / "support"
-SHORT = [replace(spec, steps=1600) for spec in SPECS]
 
 
 def ignore(*anything):
@@ -35,6 +34,14 @@ def ignore(*anything):
 def same_rows(specs, ours, theirs):
     for spec in specs:
         same_results(ours / str(spec.id), theirs / str(spec.id))
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    """The same runs by a worker, undisturbed."""
+    root = tmp_path_factory.mktemp("local")
+    assert sweep.run_all(SPECS, root) == []
+    return root
 
 
 def namespaces():
@@ -48,7 +55,7 @@ def namespaces():
     return command
 
 
-def test_a_ray_cluster_that_loses_workers_and_nodes_ends_with_the_same_rows(tmp_path):
+def test_a_ray_cluster_that_loses_workers_and_nodes_ends_with_the_same_rows(tmp_path, local):
     pytest.importorskip("ray")
     command = [*namespaces(), sys.executable, str(SUPPORT / "ray_cluster.py"), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
@@ -62,23 +69,22 @@ def test_a_ray_cluster_that_loses_workers_and_nodes_ends_with_the_same_rows(tmp_
     assert typed["failures"] == []
     assert typed["facts"]["runs"] == "1 of 1 done"
     assert "ray" in typed["facts"]["wall clock"]
-    assert sweep.run_all(SPECS, tmp_path / "local") == []
-    for name, folder in (
-        ("worker killed", "killed"),
-        ("brought back", "brought"),
-        ("node lost", "lost"),
+    for name, folder, specs in (
+        ("worker killed", "killed", SPECS[:2]),
+        ("brought back", "brought", SPECS[:2]),
+        ("node lost", "lost", SPECS),
     ):
         assert found[name]["failures"] == []
         assert found[name]["disturbed"]
-        assert found[name]["finished"] == len(SPECS)
-        same_rows(SPECS, tmp_path / folder, tmp_path / "local")
+        assert found[name]["finished"] == len(specs)
+        same_rows(specs, tmp_path / folder, local)
 
 
 def test_a_cluster_that_is_not_there_is_one_clear_line(tmp_path, monkeypatch):
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     with pytest.raises(ValueError, match="cannot join a Ray cluster at 'auto'"):
-        Ray(insecure=True).run(SHORT, tmp_path, ignore, ignore)
+        Ray(insecure=True).run(SPECS, tmp_path, ignore, ignore)
 
 
 @pytest.mark.parametrize("mode", [None, "disabled"])
@@ -92,7 +98,7 @@ def test_a_cluster_without_a_token_is_refused_before_anything_is_sent_to_it(
     monkeypatch.setattr("ray.init", lambda **given: pytest.fail("it was joined"))
     for address in ("auto", "127.0.0.1:1"):
         with pytest.raises(ValueError, match="without a token lets everybody run anything"):
-            Ray(address).run(SHORT, tmp_path, ignore, ignore)
+            Ray(address).run(SPECS, tmp_path, ignore, ignore)
 
 
 def test_no_server_is_started_that_others_could_reach(tmp_path):
@@ -100,13 +106,13 @@ def test_no_server_is_started_that_others_could_reach(tmp_path):
     if {name for _, name in socket.if_nameindex()} == {"lo"}:
         pytest.skip("only loopback exists here, so that no server could be reached")
     with pytest.raises(ValueError, match="would listen to the network"):
-        Ray("local").run(SHORT, tmp_path, ignore, ignore)
+        Ray("local").run(SPECS, tmp_path, ignore, ignore)
 
 
 def test_an_engine_that_is_not_installed_names_its_extra(monkeypatch):
     monkeypatch.setattr(executors, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"pip install 'tapebench\[slurm\]'"):
-        Slurm().run(SHORT, Path(), ignore, ignore)
+        Slurm().run(SPECS, Path(), ignore, ignore)
 
 
 def follow(executor, specs, out):
@@ -119,8 +125,8 @@ def follow(executor, specs, out):
     return failures, events, changes
 
 
-def test_seeds_in_one_program_do_not_depend_on_which_are_beside_them(tmp_path):
-    first, second, third = SHORT
+def test_seeds_in_one_program_do_not_depend_on_which_are_beside_them(tmp_path, local):
+    first, second, third = SPECS
     failures, events, changes = follow(Vmap(2), [first, second], tmp_path / "a")
     assert failures == []
     assert {event["run"] for event in events} == {str(first.id), str(second.id)}
@@ -129,9 +135,8 @@ def test_seeds_in_one_program_do_not_depend_on_which_are_beside_them(tmp_path):
     same_rows([first], tmp_path / "a", tmp_path / "b")
     assert files.read_json(tmp_path / "a" / str(first.id) / "provenance.json")["together"] == 2
     # What is learned is what a worker learns, up to the order in which a device adds up.
-    assert sweep.run_all([first], tmp_path / "local") == []
     ours, alone = (
-        store.load_checkpoint(tmp_path / place / str(first.id))[1] for place in ("a", "local")
+        store.load_checkpoint(place / str(first.id))[1] for place in (tmp_path / "a", local)
     )
     for name, array in alone.items():
         np.testing.assert_allclose(ours[name], array, rtol=1e-3, atol=1e-4, err_msg=name)
@@ -150,7 +155,7 @@ def interrupted_at(step, specs, place):
 
 
 def test_interrupted_seeds_in_one_program_go_on_and_catch_up_with_each_other(tmp_path):
-    specs = SHORT[:2]
+    specs = SPECS[:2]
     assert Vmap(2).run(specs, tmp_path / "calm", ignore, ignore) == []
     assert interrupted_at(400, specs, tmp_path / "hasty") == [600, 600]
     assert Vmap(2).run(specs, tmp_path / "hasty", ignore, ignore) == []
@@ -178,47 +183,46 @@ def test_a_failure_in_one_program_is_each_runs_own(tmp_path, monkeypatch):
         whole(runs, **given)
 
     monkeypatch.setattr(training, "run_together", fail)
-    failures, _, changes = follow(Vmap(8), SHORT, tmp_path)
+    failures, _, changes = follow(Vmap(8), SPECS, tmp_path)
     assert [(failure.run, failure.reason) for failure in failures] == [
-        (str(SHORT[1].id), "RuntimeError: the device is out of memory")
+        (str(SPECS[1].id), "RuntimeError: the device is out of memory")
     ]
     assert {run for run, state, _ in changes if state == "done"} == {
-        str(SHORT[0].id),
-        str(SHORT[2].id),
+        str(SPECS[0].id),
+        str(SPECS[2].id),
     }
-    assert "out of memory" in (tmp_path / str(SHORT[1].id) / sweep.LOG).read_text()
+    assert "out of memory" in (tmp_path / str(SPECS[1].id) / sweep.LOG).read_text()
 
 
 def test_only_seeds_of_one_setting_share_a_program():
-    other = replace(SHORT[0], seed=7, options={**SHORT[0].options, "width": 8})
-    queue = sweep.Queue([SHORT[0], SHORT[1], other, SHORT[2]])
+    other = replace(SPECS[0], seed=7, options={**SPECS[0].options, "width": 8})
+    queue = sweep.Queue([SPECS[0], SPECS[1], other, SPECS[2]])
     taken = []
     while queue:
         taken.append([order.spec.seed for order in gather(queue, 2)])
     assert taken == [[0, 1], [7], [2]]
 
 
-def test_an_array_of_jobs_makes_the_same_rows(tmp_path):
+def test_an_array_of_jobs_makes_the_same_rows(tmp_path, local):
     pytest.importorskip("submitit")
-    bad = replace(SHORT[0], seed=9, options={"width": 16, "batch": -1})
+    bad = replace(SPECS[0], seed=9, options={"width": 16, "batch": -1})
     executor = Slurm(jobs=2, cluster="local")
-    failures, events, changes = follow(executor, [*SHORT, bad], tmp_path / "slurm")
+    failures, events, changes = follow(executor, [*SPECS, bad], tmp_path / "slurm")
     assert [failure.run for failure in failures] == [str(bad.id)]
     assert "batch" in failures[0].reason
-    assert {run for run, state, _ in changes if state == "done"} == {str(s.id) for s in SHORT}
-    assert {event["run"] for event in events} == {str(spec.id) for spec in SHORT}
-    assert sweep.run_all(SHORT, tmp_path / "local") == []
-    same_rows(SHORT, tmp_path / "slurm", tmp_path / "local")
+    assert {run for run, state, _ in changes if state == "done"} == {str(s.id) for s in SPECS}
+    assert {event["run"] for event in events} == {str(spec.id) for spec in SPECS}
+    same_rows(SPECS, tmp_path / "slurm", local)
     assert (tmp_path / "slurm" / "slurm").stat().st_mode & 0o777 == 0o700
     # Nothing is left to do, so nothing is made again.
-    marker = tmp_path / "slurm" / str(SHORT[0].id) / store.MARKER
+    marker = tmp_path / "slurm" / str(SPECS[0].id) / store.MARKER
     before = marker.stat().st_mtime_ns
-    assert sweep.missing(SHORT, tmp_path / "slurm") == []
+    assert sweep.missing(SPECS, tmp_path / "slurm") == []
     assert marker.stat().st_mtime_ns == before
 
 
 @pytest.mark.parametrize("accident", ["killed", "preempted"])
-def test_a_job_that_is_stopped_loses_nothing(tmp_path, accident):
+def test_a_job_that_is_stopped_loses_nothing(tmp_path, local, accident):
     pytest.importorskip("submitit")
     heard = []
 
@@ -232,17 +236,16 @@ def test_a_job_that_is_stopped_loses_nothing(tmp_path, accident):
                 os.kill(children(int(job))[0], signal.SIGUSR2)
         heard.append(event)
 
-    long = [SPECS[0], SHORT[1]]
-    assert Slurm(jobs=1, cluster="local").run(long, tmp_path, report, ignore) == []
+    two = SPECS[:2]
+    assert Slurm(jobs=1, cluster="local").run(two, tmp_path, report, ignore) == []
     # A preempted job is queued again; of a killed one the next array takes over.
     assert len(list((tmp_path / "slurm").iterdir())) == (2 if accident == "killed" else 1)
-    assert sweep.run_all(long, tmp_path / "local") == []
-    same_rows(long, tmp_path, tmp_path / "local")
+    same_rows(two, tmp_path, local)
 
 
 @pytest.mark.slurm
 @pytest.mark.skipif(not shutil.which("sinfo"), reason="there is no Slurm: see tools/slurm.sh")
-def test_a_real_slurm_makes_the_same_rows_and_requeues(tmp_path):
+def test_a_real_slurm_makes_the_same_rows_and_requeues(tmp_path, local):
     if subprocess.run(["sinfo", "-h"], capture_output=True).returncode:
         pytest.skip("Slurm is installed and not running: see tools/slurm.sh")
     heard = []
@@ -257,5 +260,4 @@ def test_a_real_slurm_makes_the_same_rows_and_requeues(tmp_path):
     executor = Slurm(jobs=1, minutes=20, memory_gb=1.0)
     assert executor.run(SPECS, tmp_path / "out", report, ignore) == []
     assert heard
-    assert sweep.run_all(SPECS, tmp_path / "local") == []
-    same_rows(SPECS, tmp_path / "out", tmp_path / "local")
+    same_rows(SPECS, tmp_path / "out", local)

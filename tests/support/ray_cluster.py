@@ -102,7 +102,7 @@ def wait_until(is_so, seconds=120):
         time.sleep(0.1)
 
 
-def sweep(executor, out, disturb=lambda: None, after=2):
+def sweep(executor, specs, out, disturb, after=2):
     """Run the specs; `disturb` once there are so many reports from each of two runs."""
     out.mkdir()
     seen, changes = {}, []
@@ -117,7 +117,7 @@ def sweep(executor, out, disturb=lambda: None, after=2):
         changes.append((run, state, reason))
 
     began = time.monotonic()
-    failures = executor.run(SPECS, out, report, change)
+    failures = executor.run(specs, out, report, change)
     return {
         "failures": [failure.reason for failure in failures],
         "disturbed": not calls,
@@ -171,11 +171,14 @@ def main(out):
     def kill_a_task():
         lose([pid for pid in children(1) if is_task(pid)][:1])
 
-    found["worker killed"] = sweep(executor, out / "killed", kill_a_task)
-    found["brought back"] = sweep(replace(executor, bring_back=True), out / "brought", kill_a_task)
-    found["node lost"] = sweep(
-        executor, out / "lost", lambda: lose([other.pid, *children(other.pid)])
-    )
+    def lose_a_node():
+        lose([other.pid, *children(other.pid)])
+
+    bringing = replace(executor, bring_back=True)
+    # Two runs for two nodes, and then one more than there are nodes.
+    found["worker killed"] = sweep(executor, SPECS[:2], out / "killed", kill_a_task)
+    found["brought back"] = sweep(bringing, SPECS[:2], out / "brought", kill_a_task)
+    found["node lost"] = sweep(executor, SPECS, out / "lost", lose_a_node)
     command = [sys.executable, "-c", "from tapebench.cli import main; main()", "bench", "--json"]
     command += [
         "--track",

@@ -22,18 +22,20 @@ def use_own_core() -> None:
 
 
 LONGEST = (
-    "test_experiments",
-    "test_dreamer",
     "test_executors",
-    "test_agents",
     "test_bench",
-    "test_results_page",
+    "test_experiments",
     "test_training",
+    "test_dreamer",
     "test_damage",
+    "test_agents",
     "test_hints",
     "test_planning",
-    "test_ppo",
+    "test_results_page",
+    "test_rppo",
     "test_belief",
+    "test_ppo",
+    "test_dqn",
 )
 """Files of tests that begin first, each on one worker, lest one of them be alone in the end."""
 
@@ -69,7 +71,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 files.provenance()  # asks git for the revision, once
 training.use_compilation_cache()
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 settings.register_profile("project", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("project")
 
@@ -117,6 +118,12 @@ def _in_an_empty_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.fixture(autouse=True)
+def _keep_programs_that_compile_soon_too():
+    """Each time, as every command that trains says again what is kept."""
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _let_compiled_programs_go():
     """Each holds a dozen or more of the 65,530 mappings that Linux gives a process by default.
@@ -125,6 +132,18 @@ def _let_compiled_programs_go():
     """
     yield
     jax.clear_caches()
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    """The user's cache of this test alone, with nothing in it but the programs that are kept."""
+    programs = files.user_cache() / "jax"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    # Or else programs are kept under names that depend on where that is.
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES", "none")
+    files.user_cache().mkdir(parents=True)
+    (files.user_cache() / "jax").symlink_to(programs)
+    return files.user_cache()
 
 
 @pytest.fixture

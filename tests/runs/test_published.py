@@ -179,6 +179,7 @@ def test_publishing_takes_whole_groups_and_looks_up_what_makes_them(capsys, monk
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("own_cache")
 def test_published_runs_are_made_again_to_the_bit(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     made = ("bench", "--track", "smoke", "--agents", "dqn", "ppo", "rad", "--seeds", "1")
@@ -189,7 +190,6 @@ def test_published_runs_are_made_again_to_the_bit(capsys, monkeypatch, tmp_path)
     for agent in ("dqn", "ppo", "rad"):
         published.pack([tmp_path / f"runs/smoke/{agent}/fps30/s00"], "tape bench", place, 1)
     monkeypatch.setattr(published, "PLACE", str(place))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     # What was learned comes along and does what it did.
     exam = tracks.get_track("smoke").exam(rules=[0, 30, 204])
     for agent in ("dqn", "ppo", "rad"):

@@ -73,7 +73,8 @@ def test_stopping_and_going_on_changes_nothing(tmp_path):
 
 
 @pytest.mark.slow
-def test_killed_at_any_moment_a_run_ends_as_if_it_had_not_been(tmp_path, uninterrupted):
+@pytest.mark.parametrize("most", [2, pytest.param(5, marks=pytest.mark.nightly)])
+def test_killed_at_any_moment_a_run_ends_as_if_it_had_not_been(tmp_path, uninterrupted, most):
     chance = random.Random(0)
     command = [
         sys.executable,
@@ -86,12 +87,13 @@ def test_killed_at_any_moment_a_run_ends_as_if_it_had_not_been(tmp_path, uninter
         str(tmp_path),
     ]
     kills = 0
-    for _ in range(5):
+    for _ in range(most):
         if (tmp_path / str(SPEC.id) / store.MARKER).is_file():
             break
         process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
-        process.stdout.readline()
-        time.sleep(chance.uniform(0, 0.3))
+        for _ in range(2):  # after two chunks there is a state to go on from
+            process.stdout.readline()
+        time.sleep(chance.uniform(0, 0.05))
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         process.stdout.close()
@@ -117,12 +119,10 @@ def test_what_runs_beside_a_run_does_not_matter(tmp_path, uninterrupted):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "taken"), [(1, False), (1, True), (2, False)])
-def test_a_worker_keeps_to_one_core_that_no_other_has(
-    tmp_path, monkeypatch, all_cores, workers, taken
-):
+@pytest.mark.usefixtures("own_cache")  # in which nobody else takes cores
+def test_a_worker_keeps_to_one_core_that_no_other_has(tmp_path, all_cores, workers, taken):
     """So two sweeps of one worker each do not meet on the first core, and one core each it is: on
     two, sums are added up in another order."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     first, *others = all_cores[:2]
     os.sched_setaffinity(0, all_cores[:2])
     seen = {}

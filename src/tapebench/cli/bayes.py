@@ -57,8 +57,10 @@ class Bayes:
 
     def document(self) -> dict[str, Any]:
         """All that is reported."""
+        import numpy as np
+
         from tapebench.physics import bayes
-        from tapebench.physics.strata import STRATA, strata
+        from tapebench.physics.strata import STRATA, measure
         from tapebench.tasks import splits
         from tapebench.tasks.task import make_task
 
@@ -73,8 +75,9 @@ class Bayes:
             solution = bayes.solve(prior, length, horizon, progress=advance)
         rules = split.universe.rules
         blind = bayes.success_by_rule(solution, rules)
-        ceiling = bayes.ceilings(rules, length, horizon)
-        kinds = strata(rules, length, horizon)
+        measured = measure(rules, length, horizon)
+        ceiling = np.array([measured[rule].ceiling for rule in rules])
+        kinds = {rule: found.stratum for rule, found in measured.items()}
         share = prior / prior.sum()
         groups = {"train": split.train, "test": split.test}
         groups |= {kind: tuple(rule for rule in rules if kinds[rule] == kind) for kind in STRATA}

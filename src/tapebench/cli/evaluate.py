@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -20,8 +20,9 @@ from tapebench.cli.console import (
     progress,
     screen,
 )
-from tapebench.exam.seating import Conditions
-from tapebench.runs import evaluation
+
+if TYPE_CHECKING:
+    from tapebench.exam.seating import Conditions
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,7 @@ class Evaluate:
         from tapebench.base import files
         from tapebench.exam.bundle import check_size
         from tapebench.exam.external import AgentError
+        from tapebench.runs import evaluation
 
         for target in (self.bundle, self.out):
             if target is not None:
@@ -289,6 +291,8 @@ def describe(conditions: Conditions) -> str:
 def print_score(document: dict[str, Any]) -> None:
     """The score as tables: the policy beside its lines, then by type, then by trial."""
     from rich.table import Table
+
+    from tapebench.exam.seating import Conditions
 
     console = screen()
     title = (

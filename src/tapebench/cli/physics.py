@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import tyro
 
 from tapebench.cli.console import check_target, ends, parse_rules, progress_bar, report, screen
-from tapebench.exam import score
 
 
 @dataclass(frozen=True)
@@ -189,6 +188,7 @@ class Oracle:
 
     def run(self) -> None:
         from tapebench.base import files
+        from tapebench.exam import score
         from tapebench.planning.mpc import mpc
         from tapebench.tasks import splits
         from tapebench.tasks.task import make_task

@@ -78,22 +78,18 @@ def _ascend(
     least = -1
     while True:
         # Where the weight is at each time, under what is played before.
-        at = [weight.astype(float)]
+        at = [weight.astype(np.float32 if weight.sum() < 2**24 else float)]
         for chosen in cells[:-1]:
             flat = row * tapes + images[:, every ^ (1 << chosen)]
             moved = np.bincount(flat.ravel(), at[-1].ravel(), num * tapes).reshape(num, tapes)
             moved[:, goal] = 0
-            at.append(moved)
+            at.append(moved.astype(at[0].dtype))
         solved = np.zeros((num, tapes), bool)
         solved[:, goal] = True
         for time in reversed(range(len(cells))):
             comes_home = np.take_along_axis(solved, images, axis=1)  # by the flipped tape
-            gain = np.stack(
-                [
-                    np.einsum("rt,rt->t", at[time], comes_home[:, every ^ (1 << cell)])
-                    for cell in range(tapes.bit_length() - 1)
-                ]
-            )
+            home = comes_home.astype(at[0].dtype)
+            gain = np.stack([_meet(at[time], home, cell) for cell in range(tapes.bit_length() - 1)])
             is_better = gain.max(axis=0) > gain[cells[time], every]
             cells[time] = np.where(is_better, gain.argmax(axis=0), cells[time])
             solved = comes_home[:, every ^ (1 << cells[time])]
@@ -102,3 +98,9 @@ def _ascend(
         if value <= least:
             return value, cells, solved
         least = value
+
+
+def _meet(at: np.ndarray, home: np.ndarray, cell: int) -> np.ndarray:
+    """The weight `[tapes]` that a flip of one cell brings to where it is solved."""
+    pairs = (len(at), -1, 2, 2**cell)  # two tapes that the flip exchanges
+    return np.einsum("rapb,rapb->apb", at.reshape(pairs), home.reshape(pairs)[:, :, ::-1]).ravel()

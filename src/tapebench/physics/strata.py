@@ -7,8 +7,8 @@ benchmark is about: the first no agent can pass, and the second says nothing abo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tapebench.physics import exact
 
@@ -25,19 +25,30 @@ def stratum(ceiling: float, flip_ones: float) -> str:
     return "reflex" if flip_ones >= REFLEX_FROM * ceiling else "beyond-reflex"
 
 
-def strata(
-    rules: Sequence[int],
-    length: int,
-    horizon: int,
-    progress: Callable[[int], Any] = lambda rule: None,
-) -> dict[int, str]:
-    """The stratum of each rule, exactly, for the zero goal and up to 16 cells."""
+@dataclass(frozen=True)
+class Measure:
+    """What can be reached under a rule and what flipping ones reaches, both exact."""
+
+    ceiling: float
+    flip_ones: float
+
+    @property
+    def stratum(self) -> str:
+        return stratum(self.ceiling, self.flip_ones)
+
+
+def measure(rules: Sequence[int], length: int, horizon: int) -> dict[int, Measure]:
+    """Exact figures of each rule, for the zero goal: up to 16 cells it takes less than a minute."""
     solved = exact.reach_all(rules, length, horizon)
-    found: dict[int, str] = {}
-    for rule in rules:
-        ceiling = solved[rule].solvable_excluding_goal
-        is_open = ceiling >= IMPOSSIBLE_BELOW
-        chance = exact.chance_of_success(rule, length, horizon, "flip-ones") if is_open else 0.0
-        found[rule] = stratum(ceiling, chance)
-        progress(rule)
-    return found
+    return {
+        rule: Measure(
+            solved[rule].solvable_excluding_goal,
+            exact.chance_of_success(rule, length, horizon, "flip-ones"),
+        )
+        for rule in rules
+    }
+
+
+def strata(rules: Sequence[int], length: int, horizon: int) -> dict[int, str]:
+    """The stratum of each rule, see `measure`."""
+    return {rule: found.stratum for rule, found in measure(rules, length, horizon).items()}

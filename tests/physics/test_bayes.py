@@ -1,6 +1,8 @@
 """Bayes-optimal play against expectimax written the plain way, and against what is known."""
 
+import re
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -230,3 +232,26 @@ def test_what_cannot_be_computed_is_refused():
         bayes.success_by_rule(bayes.solve(ALL, 4, 1), [0], "any")
     with pytest.raises(ValueError, match="horizon must be"):
         bayes.solve(ALL, 4, 0)
+
+
+@pytest.mark.slow
+def test_the_table_of_the_document_is_what_is_computed():
+    document = (Path(__file__).parents[2] / "docs" / "theory.md").read_text()
+    found = re.findall(
+        r"^\| (\d+), (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]*) ?\|$", document, re.M
+    )
+    assert len(found) == 4
+    for length, horizon, blind, ceiling, cost, least in found:
+        size = int(length), int(horizon)
+        exact_blind = bayes.solve(ALL, *size).blind_ceiling
+        exact_ceiling = bayes.ceilings(range(256), *size).mean()
+        assert (blind, ceiling) == (f"{exact_blind:.6f}", f"{exact_ceiling:.6f}")
+        assert cost == f"{exact_ceiling - exact_blind:.3f}"
+        if least:
+            assert least == f"{memoryless.find(ALL, *size).value:.3f}"
+    assert "reaches 0.238 of 0.427" in document
+    split = splits.load("fps30")
+    heavy = {rule: len(split.test) + 1 for rule in split.train} | dict.fromkeys(split.test, 1)
+    for prior, value in ((split.train, 0.238), (range(256), 0.427), (heavy, 0.423)):
+        found = bayes.solve(bayes.parse_prior(prior), 8, 4)
+        assert bayes.success_by_rule(found, split.test).mean() == pytest.approx(value, abs=5e-4)

@@ -9,15 +9,17 @@ are neither trained on nor examined.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import combinations, product
+from typing import Any
 
-from tapebench.physics.strata import strata
+from tapebench.physics.strata import Measure, measure
 from tapebench.tasks.universe import ELEMENTARY, Universe
 
 Parts = tuple[tuple[int, ...], ...]
 
-LENGTH, HORIZON = 8, 4
+LENGTH, HORIZON = 9, 4
 """The size of the task that the strata are of: that of track `core`, see ADR 18."""
 
 NUM = 5
@@ -25,9 +27,15 @@ NUM = 5
 
 
 @cache
+def core_measures(universe: Universe = ELEMENTARY) -> dict[int, Measure]:
+    """What is reached under every rule in the task of the folds, exactly."""
+    return measure(universe.rules, LENGTH, HORIZON)
+
+
+@cache
 def core_strata(universe: Universe = ELEMENTARY) -> dict[int, str]:
     """The stratum of every rule in the task of the folds."""
-    return strata(universe.rules, LENGTH, HORIZON)
+    return {rule: found.stratum for rule, found in core_measures(universe).items()}
 
 
 @cache
@@ -48,27 +56,65 @@ def deal(rules: Sequence[int], num: int, universe: Universe) -> Parts:
 
     Twins are dealt in the order of stratum, type, size and number, each to the part that has the
     fewest rules of their stratum and type, then of their stratum, then in all, then to the first.
+    After that twins of a kind change places as long as it makes the mean ceilings more alike. All
+    of it is counted in whole numbers.
     """
     kinds = core_strata(universe)
 
-    def kind(rule: int) -> tuple[str, str]:
-        return kinds[rule], universe.features[rule].type
+    def kind(orbit: tuple[int, ...]) -> tuple[str, str, int]:
+        return kinds[orbit[0]], universe.features[orbit[0]].type, -len(orbit)
 
     orbits = sorted(
-        {universe.twins(rule) for rule in rules},
-        key=lambda orbit: (kind(orbit[0]), -len(orbit), orbit),
+        {universe.twins(rule) for rule in rules}, key=lambda orbit: (kind(orbit), orbit)
     )
-    hands: list[list[int]] = [[] for _ in range(num)]
-    for orbit in orbits:
-        mine = kind(orbit[0])
+    hands: list[list[tuple[int, ...]]] = [[] for _ in range(num)]
+    for orbit in sorted(orbits, key=lambda orbit: (kind(orbit), orbit)):
+        stratum, type_, _ = kind(orbit)
 
-        def load(place: int, mine: tuple[str, str] = mine) -> tuple[int, int, int, int]:
-            held = Counter(map(kind, hands[place]))
-            of_stratum = sum(count for (stratum, _), count in held.items() if stratum == mine[0])
-            return held[mine], of_stratum, len(hands[place]), place
+        def load(place: int, stratum: str = stratum, type_: str = type_) -> tuple[int, ...]:
+            held: Counter[tuple[str, ...]] = Counter()
+            for other in hands[place]:
+                names = kind(other)[:2]
+                for part in (names, names[:1], ()):
+                    held[part] += len(other)
+            return held[stratum, type_], held[(stratum,)], held[()], place
 
-        hands[min(range(num), key=load)].extend(orbit)
-    return tuple(tuple(sorted(hand)) for hand in hands)
+        hands[min(range(num), key=load)].append(orbit)
+    _even_out(hands, kind, core_measures(universe))
+    return tuple(tuple(sorted(rule for orbit in hand for rule in orbit)) for hand in hands)
+
+
+def _even_out(
+    hands: list[list[tuple[int, ...]]],
+    kind: Callable[[tuple[int, ...]], Any],
+    measures: Mapping[int, Measure],
+) -> None:
+    """Exchange orbits of one kind between hands while that makes their ceilings more alike."""
+    tapes = 2**LENGTH - 1
+    sizes = [sum(map(len, hand)) for hand in hands]
+
+    def worth(orbit: tuple[int, ...]) -> int:
+        return sum(round(tapes * measures[rule].ceiling) for rule in orbit)
+
+    everyone = sum(sum(map(worth, hand)) for hand in hands)
+    while True:
+        # How far each hand is above what its size would have, times the number of rules.
+        above = [
+            sum(map(worth, hand)) * sum(sizes) - everyone * size
+            for hand, size in zip(hands, sizes, strict=True)
+        ]
+        best = (0, 0, 0, 0, 0)
+        for a, b in combinations(range(len(hands)), 2):
+            for (i, mine), (j, theirs) in product(enumerate(hands[a]), enumerate(hands[b])):
+                if kind(mine) == kind(theirs):
+                    moved = (worth(theirs) - worth(mine)) * sum(sizes)
+                    gain = above[a] ** 2 + above[b] ** 2
+                    gain -= (above[a] + moved) ** 2 + (above[b] - moved) ** 2
+                    best = max(best, (gain, a, b, i, j))
+        gain, a, b, i, j = best
+        if not gain:
+            return
+        hands[a][i], hands[b][j] = hands[b][j], hands[a][i]
 
 
 def _leave_out(every: Parts, number: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

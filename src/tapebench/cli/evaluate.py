@@ -84,6 +84,8 @@ class Evaluate:
     asked: tyro.conf.OmitArgPrefixes[ExamOptions] = field(default_factory=ExamOptions)
     seeds: int = 1
     """Repeat with so many seeds of the policy's own draws."""
+    lesions: bool = False
+    """Also swap and clear its memory within episodes: what it loses it owes to knowing this law."""
     subprocess: bool = False
     """Run package.module:factory in a process of its own."""
     deadline: float = 60.0
@@ -120,6 +122,7 @@ class Evaluate:
                     seeds=self.seeds,
                     subprocess=self.subprocess,
                     deadline=self.deadline,
+                    lesions=self.lesions,
                     progress=show,
                 )
                 document = outcome.score
@@ -358,6 +361,8 @@ def print_score(document: dict[str, Any]) -> None:
         )
     if "apart" in document:
         print_apart(document["apart"])
+    if "lesions" in document:
+        print_lesions(document["lesions"])
     kinds = Table("type", "subset", "rules", "success", "ceiling", "return", title="By type")
     for kind, sides in document["by_type"].items():
         for name, row in sides.items():
@@ -394,6 +399,25 @@ def print_apart(document: dict[str, Any]) -> None:
         f"by move: {ignored + control:.3f} are lost, {ignored:.3f} of it by moves that are optimal "
         f"for who has seen less of the law (evidence ignored), {control:.3f} by others (control)"
     )
+
+
+def print_lesions(document: dict[str, Any] | str) -> None:
+    """What is lost when a memory is exchanged within an episode."""
+    from rich.table import Table
+
+    if isinstance(document, str):
+        screen().print(f"lesions: none, {document}")
+        return
+    table = Table("before step", "memory", "ID", "OOD", title="Success lost by lesions of memory")
+    for kind, sides in document.items():
+        for place in range(len(next(iter(sides.values())))):
+            row = {side: found[place] for side, found in sides.items()}
+            figures = (
+                f"{row[side]['lost']:+.3f} {ends(row[side]['interval'])}" if side in row else ""
+                for side in ("id", "ood")
+            )
+            table.add_row(str(place + 2), kind, *figures)
+    screen().print(table)
 
 
 def print_comparison(document: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapebench.base import files
-from tapebench.exam import baselines, bundle, external, metrics, regret, score, seating
+from tapebench.exam import baselines, bundle, external, lesion, metrics, regret, score, seating
 from tapebench.exam import policy as policies
 from tapebench.exam.exam import Exam, make_exam
 from tapebench.exam.external import AgentError
@@ -74,6 +74,10 @@ class Outcome:
     """How it was made, as seen from here."""
     diverged: int = 0
     """Of how many runs the weights are not finite."""
+    losses: tuple[lesion.Losses, ...] = field(default=(), repr=False, compare=False)
+    """What lesions of its memory cost each run, if that was asked."""
+    no_lesion: str = ""
+    """Why there are none, if it was asked."""
     progress: Progress = field(default=_quietly, repr=False, compare=False)
     """Told how far the two below are, which are found out when first asked for."""
 
@@ -104,6 +108,9 @@ class Outcome:
         )
         if not self.sees_rule and regret.is_computed(self.exam):
             document["apart"] = regret.take_apart(self.runs, self.exam, self.optimal_steps)
+        if self.losses or self.no_lesion:
+            found = lesion.summarise(self.losses, self.exam) if self.losses else self.no_lesion
+            document["lesions"] = found
         return document | {
             "conditions": self.conditions.as_dict(),
             "diverged": self.diverged,
@@ -154,6 +161,7 @@ def evaluate(
     seeds: int = 1,
     subprocess: bool = False,
     deadline: float = external.DEADLINE,
+    lesions: bool = False,
     progress: Progress = _quietly,
     **options: Any,
 ) -> Outcome:
@@ -161,7 +169,8 @@ def evaluate(
 
     `who` is a `Policy`, an object with `reset(num_envs)` and `act(obs)`, the name of a policy that
     needs no training, `package.module:factory`, or `Trained`. `seeds` repeats it with other draws
-    of its own. An agent that fails raises `UnfinishedError`, which holds what was done.
+    of its own. An agent that fails raises `UnfinishedError`, which holds what was done. `lesions`
+    asks what it owes to its memory, see `tapebench.exam.lesion`.
 
     Whoever comes from outside is seated in an order drawn now, after it was made, and plays some
     rows again, to see whether it keeps them apart: see `Outcome.conditions`.
@@ -173,6 +182,8 @@ def evaluate(
         raise ValueError(f"seeds must be at least 1, not {seeds}")
     began = time.monotonic()
     runs: list[Episodes] = []
+    losses: list[lesion.Losses] = []
+    no_lesion = ""
     with _entrants(who, exam, name, seeds, subprocess, deadline) as (made, entrants, afresh):
         first = entrants[0].policy
         labels = tuple(entrant.label for entrant in entrants)
@@ -193,6 +204,8 @@ def evaluate(
                 seconds=spent,
                 conditions=conditions,
                 diverged=sum(not entrant.is_finite for entrant in entrants),
+                losses=tuple(losses),
+                no_lesion=no_lesion,
                 progress=progress,
             )
 
@@ -226,6 +239,13 @@ def evaluate(
                 seen = _check(sitting, seats[number - 1], played, afresh)
                 # Of several times the worst is said.
                 rows_are = max(rows_are, seen, key=_GRAVITY.index)
+        if lesions:
+            try:
+                for number, entrant in enumerate(entrants, 1):
+                    losses.append(lesion.lesions(entrant.policy, exam, entrant.draws))
+                    progress("lesions", number, len(entrants))
+            except lesion.NoLesionError as reason:
+                no_lesion = str(reason)
         return outcome(runs)
 
 

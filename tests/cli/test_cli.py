@@ -102,6 +102,8 @@ def test_show_writes_a_picture(capsys, tmp_path):
         (["show", "--seed", "99999999999999999999999"], "a seed is an integer"),
         (["exact", "--length", "33"], "reaches length 32, not 33"),
         (["exact", "--goal", "01"], "goal must have shape"),
+        (["exact", "--noise", "2"], "noise must be from 0 to 1"),
+        (["exact", "--noise", "0.1", "--length", "21"], "reaches length 20, not 21"),
         (["exact", "--goal", "random"], "one tape"),
         (["exact", "--rules", "x"], "use all, train, test"),
         (["oracle", "--objective", "fnal"], "did you mean 'final'"),
@@ -180,6 +182,16 @@ def test_unknown_options_exit_with_2_and_a_suggestion(capsys):
 
 def test_the_version_is_told(capsys):
     assert tape(capsys, "--version")[1].startswith("tapebench ")
+
+
+def test_exact_knows_the_best_chance_under_noise(capsys):
+    words = ("exact", "--length", "6", "--noise", "0.05", "--rules", "30,204")
+    code, out, _ = tape(capsys, *words, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["noise"] == 0.05
+    assert 0 < found["rules"]["30"]["ceiling"] < 1
+    assert f"{found['mean_ceiling']:.4f}" in tape(capsys, *words)[1]
 
 
 @pytest.mark.slow

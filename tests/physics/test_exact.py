@@ -146,3 +146,45 @@ def test_what_the_search_cannot_take_is_refused():
         exact.steps_to_goal(30, 25, 5)
     with pytest.raises(ValueError, match="goal must be a tape of 5 cells"):
         exact.steps_to_goal(30, 5, 5, goal=32)
+
+
+def plain_success_under_noise(rule, length, horizon, noise):
+    """Value iteration over every outcome of the noise, written out."""
+    tapes = range(2**length)
+    chance = [float(tape == 0) for tape in tapes]
+    for _ in range(horizon):
+
+        def worth(tape, chance=chance):
+            total = 0.0
+            for flips in tapes:
+                count = flips.bit_count()
+                total += noise**count * (1 - noise) ** (length - count) * chance[tape ^ flips]
+            return total
+
+        reached = [
+            max(worth(elementary.step(tape, cell, rule, length)) for cell in range(length))
+            for tape in tapes
+        ]
+        chance = [1.0, *reached[1:]]
+    return sum(chance[1:]) / (2**length - 1)
+
+
+@pytest.mark.parametrize("rule", [0, 30, 90, 110, 150, 204])
+def test_the_best_chance_under_noise_is_that_of_the_plain_way(rule):
+    found = exact.success_under_noise(rule, 4, 3, 0.07)
+    assert found == pytest.approx(plain_success_under_noise(rule, 4, 3, 0.07), abs=1e-12)
+
+
+def test_without_noise_the_best_chance_is_the_ceiling():
+    for rule in (0, 30, 45, 90, 110, 204):
+        expected = exact.reach(rule, 9, 5).solvable_excluding_goal
+        assert exact.success_under_noise(rule, 9, 5, 0.0) == pytest.approx(expected, abs=1e-12)
+
+
+def test_under_noise_mirror_images_are_as_hard_and_blind_chance_is_a_coin_per_cell():
+    found = exact.noisy_ceilings([30, 86, 110, 124], 8, 4, 0.02)
+    assert found[30] == exact.success_under_noise(30, 8, 4, 0.02)
+    assert found[86] == pytest.approx(exact.success_under_noise(86, 8, 4, 0.02), abs=1e-12)
+    # With noise of a half every update leads anywhere: four tries at one tape of 256.
+    chance = exact.success_under_noise(30, 8, 4, 0.5)
+    assert chance == pytest.approx(1 - (1 - 2**-8) ** 4, abs=1e-12)

@@ -6,11 +6,14 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from tapebench.cli.console import check_target, ends, parse_rules, progress_bar, report, screen
+
+if TYPE_CHECKING:
+    from tapebench.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,9 @@ class Exact:
     """Split that train and test refer to."""
     goal: str = "zeros"
     """zeros, or the cells of a tape like 0110..."""
+    noise: float = 0.0
+    """Each cell flips with this probability after the update: the best chance of success then, for
+    who knows the rule, up to 20 cells."""
     search: bool = False
     """Search again even where the answer is shipped."""
     json: bool = False
@@ -118,10 +124,18 @@ class Exact:
         horizon = self.length if self.horizon is None else self.horizon
         which = parse_rules(self.rules)
         task = make_task(
-            length=self.length, horizon=horizon, split=self.split, rules=which, goal=self.goal
+            length=self.length,
+            horizon=horizon,
+            split=self.split,
+            rules=which,
+            goal=self.goal,
+            noise=self.noise,
         )
         if task.goal is None:
             raise ValueError("the goal must be one tape: use zeros or its cells")
+        if task.noise:
+            self._print_noisy(task)
+            return
         exact.check_reach(task.length)
         is_shipped = task.length == exact.MAX_LENGTH and horizon <= 32 and task.goal == 0
         if is_shipped and not self.search:
@@ -153,6 +167,36 @@ class Exact:
             f"mean ceiling over {len(solved)} rules: {mean:.4f}; "
             f"solvable from every tape: {everywhere} rules"
         )
+
+    def _print_noisy(self, task: Task) -> None:
+        from rich.table import Table
+
+        from tapebench.physics import exact
+
+        exact.check_reach(task.length, exact.NOISE_LENGTH)
+        with progress_bar(f"exact under noise, L = {task.length}", len(task.rules)) as advance:
+            found = exact.noisy_ceilings(
+                task.rules, task.length, task.horizon, task.noise, task.goal or 0, advance
+            )
+        mean = sum(found.values()) / len(found)
+        if self.json:
+            document = {
+                "length": task.length,
+                "horizon": task.horizon,
+                "goal": f"{task.goal:0{task.length}b}"[::-1],
+                "noise": task.noise,
+                "mean_ceiling": mean,
+                "rules": {str(rule): {"ceiling": ceiling} for rule, ceiling in found.items()},
+            }
+            print(json.dumps(document))
+            return
+        title = f"Best success with the rule known, L = {task.length}, H = {task.horizon}"
+        table = Table("rule", f"noise {task.noise:g}", title=title)
+        for rule, ceiling in found.items():
+            table.add_row(str(rule), f"{ceiling:.6f}")
+        console = screen()
+        console.print(table)
+        console.print(f"mean ceiling over {len(found)} rules: {mean:.4f}")
 
 
 @dataclass(frozen=True)

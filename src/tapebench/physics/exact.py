@@ -26,6 +26,9 @@ from tapebench.physics.families import elementary
 NUMPY_LENGTH = 24
 """Longest tape searched in plain NumPy: 2^24 tapes, about a second a rule."""
 
+NOISE_LENGTH = 20
+"""Longest tape for which chances under noise are computed."""
+
 MAX_LENGTH = 32
 """Longest tape searched at all, with the extra `exact`."""
 
@@ -193,6 +196,49 @@ def chance_of_success(rule: int, length: int, horizon: int, policy: str) -> floa
         chance /= choices
         chance[0] = 1.0
     return float(chance[1:].mean())
+
+
+def success_under_noise(rule: int, length: int, horizon: int, noise: float, goal: int = 0) -> float:
+    """The best chance of success for who knows the rule, where each cell flips after the update.
+
+    The mean over start tapes other than the goal. Value iteration over all tapes, in which the
+    noise is applied cell by cell: exact but for rounding of floats.
+    """
+    size = 2 ** check_reach(length, NOISE_LENGTH)
+    images = all_images(rule, length)
+    chance = np.zeros(size)
+    chance[goal] = 1.0
+    for _ in range(horizon):
+        for cell in range(length):
+            pairs = chance.reshape(-1, 2, 2**cell)
+            chance = ((1 - noise) * pairs + noise * pairs[:, ::-1]).ravel()
+        after_flip = chance[images]
+        chance = np.zeros(size)
+        for cell in range(length):
+            source = after_flip.reshape(-1, 2, 2**cell)[:, ::-1].ravel()
+            np.maximum(chance, source, out=chance)
+        chance[goal] = 1.0
+    return float((chance.sum() - 1) / (size - 1))
+
+
+def noisy_ceilings(
+    which: Iterable[int],
+    length: int,
+    horizon: int,
+    noise: float,
+    goal: int = 0,
+    progress: Callable[[int], Any] = lambda rule: None,
+) -> dict[int, float]:
+    """`success_under_noise` of many rules. Mirror images share theirs if the goal is symmetric."""
+    is_symmetric = goal == elementary.mirror_tape(goal, length)
+    found: dict[int, float] = {}
+    for rule in sorted(set(which)):
+        twin = found.get(elementary.mirror(rule)) if is_symmetric else None
+        found[rule] = (
+            success_under_noise(rule, length, horizon, noise, goal) if twin is None else twin
+        )
+        progress(rule)
+    return found
 
 
 def best_cell(tape: int, rule: int, length: int, steps: np.ndarray) -> int | None:

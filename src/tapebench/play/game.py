@@ -111,7 +111,9 @@ def start(
         return Game(number, split, length, steps, episode, shown=("chosen",))
     for _ in range(DRAWS):
         # Not from `seeding`: what can be drawn again is not hidden.
-        game = Game(secrets.choice(universe.rules), split, length, steps, episode)
+        game = Game(
+            universe.rules[secrets.randbelow(len(universe.rules))], split, length, steps, episode
+        )
         if game.exam.optimal_steps()[0, episode] != IMPOSSIBLE:
             return game
     raise ValueError("no rule was found that allows this tape to be solved: name one")

@@ -43,9 +43,10 @@ _BYTE_BUFFERS = [row.astype("<f4").tobytes() for row in _BYTE_CELLS]
 
 
 @cache
-def _laws(universe: Universe) -> np.ndarray:
-    """The laws of all rules of a universe, uint32 `[masks, rules, 1]`."""
-    return np.stack(universe.family.compile(np.array(universe.rules)))
+def _laws(universe: Universe) -> tuple[np.ndarray, np.ndarray]:
+    """The rules of a universe, ascending, and their laws, uint32 `[masks, rules, 1]`."""
+    rules = np.array(universe.rules)
+    return rules, np.stack(universe.family.compile(rules))
 
 
 class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
@@ -280,7 +281,7 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._goal = np.zeros((self.num_envs, words), np.uint32)
         self._stream = seeding.Stream(*np.zeros((2, self.num_envs), np.uint32))
         self._rule = np.zeros(self.num_envs, np.uint32)
-        self._laws = _laws(self.task.universe)
+        self._known, self._laws = _laws(self.task.universe)
         self._law = np.zeros((len(self._laws), self.num_envs, 1), np.uint32)
         self._update, self._space = self.task.family.update, self.task.space
         self._distance = np.zeros(self.num_envs, np.float32)
@@ -374,7 +375,7 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             self._stream.identity[which] = stream.identity
             self._stream.counter[which] = stream.counter
         self._rule[which] = rule
-        self._law[:, which] = self._laws[:, np.searchsorted(chosen.universe.rules, rule)]
+        self._law[:, which] = self._laws[:, np.searchsorted(self._known, rule)]
         self._goal[which] = goal
         self._tape[which] = tape
         self._distance[which] = space.distance(tape, goal, length)

@@ -20,7 +20,7 @@ from tapebench.tasks.universe import ELEMENTARY, Universe
 Parts = tuple[tuple[int, ...], ...]
 
 LENGTH, HORIZON = 9, 4
-"""The size of the task that the strata are of: that of track `core`, see ADR 18."""
+"""The size of the task that the strata are of: where evidence is worth most, see ADR 18."""
 
 NUM = 5
 """Folds, and pieces of the part for tuning."""

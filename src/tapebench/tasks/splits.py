@@ -407,7 +407,7 @@ class Audit:
     type_gap: float
     """Largest difference between the sides in the share of any one type."""
     strata: dict[str, dict[str, int]]
-    """Number of rules of each stratum on each side, in the task of track `core`."""
+    """Number of rules of each stratum on each side, in the task of the folds."""
 
     @property
     def is_clean(self) -> bool:
@@ -470,7 +470,7 @@ def audit(split: Split) -> Audit:
 
 
 def count_strata(rules: tuple[int, ...]) -> dict[str, int]:
-    """How many of these rules are of each stratum in the task of track `core`."""
+    """How many of these rules are of each stratum in the task of the folds."""
     kinds = folds.core_strata()
     return {name: sum(kinds[rule] == name for rule in rules) for name in STRATA}
 

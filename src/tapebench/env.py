@@ -16,21 +16,32 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 from jax import Array
+from jaxtyping import ArrayLike, Bool, Float32, Int32, Integer, Key, UInt8, UInt16, UInt32
 
 from tapebench.base import seeding
 from tapebench.physics import space, starts
 from tapebench.physics.family import Family
 from tapebench.physics.space import Space, Tape
 from tapebench.tasks.layout import Layout
+from tapebench.tasks.schedule import NEVER, Schedule
 from tapebench.tasks.task import MAX_REDRAWS, REWARDS, Task, resolve, reward
 from tapebench.tasks.universe import ELEMENTARY, Universe
+
+if TYPE_CHECKING:
+    Observation = Any
+else:
+    Observation = Float32[Array, " D"] | dict[str, UInt32[Array, " W"] | Float32[Array, ""]]
+    """See `TapeEnv`."""
+
+Reward = Float32[Array, ""]
+Flag = Bool[Array, ""]
 
 
 @jax.tree_util.register_dataclass
@@ -38,20 +49,21 @@ from tapebench.tasks.universe import ELEMENTARY, Universe
 class EnvParams:
     """What may change without recompiling. Every field is an array."""
 
-    rules: Array
-    """uint8 `[256]`: the rules to draw from, the first `num_rules` entries count. Wider where the
-    universe has larger rules, longer where it has more."""
-    num_rules: Array
-    """uint32."""
-    goal: Array
-    """uint32 `[W]`; ignored by an env whose goal is random."""
-    hidden: Array
-    """uint32 `[W]`: cells the observation shows as zero."""
-    horizon: Array
-    """int32."""
-    success_bonus: Array
-    start_density: Array
-    noise: Array
+    rules: UInt8[Array, "*B R"] | UInt16[Array, "*B R"] | UInt32[Array, "*B R"]
+    """The rules to draw from, the first `num_rules` entries count. Wider where the universe has
+    larger rules, longer where it has more."""
+    num_rules: UInt32[Array, "*B"]
+    goal: UInt32[Array, "*B W"]
+    """Ignored by an env whose goal is random."""
+    hidden: UInt32[Array, "*B W"]
+    """Cells the observation shows as zero."""
+    horizon: Int32[Array, "*B"]
+    success_bonus: Float32[Array, "*B"]
+    start_density: Float32[Array, "*B"]
+    noise: Float32[Array, "*B"]
+    num_seen: UInt32[Array, "*B"] | None = None
+    """How many of the rules, the first ones, are on the side of the seen, where a schedule keeps
+    sides apart; see `Schedule.draw`. Nothing where the rule never changes."""
 
 
 @jax.tree_util.register_dataclass
@@ -63,15 +75,19 @@ class EnvState:
     """uint32 `[1]`, or a tuple of W such where there are more than 32 cells: see `space.split`."""
     goal: Tape
     """As `tape`."""
-    rule: Array
-    """uint32. Hidden from agents: it is in no observation, and in `info` only if revealed."""
-    t: Array
-    """int32: steps taken."""
+    rule: UInt32[Array, "*B"]
+    """Hidden from agents: it is in no observation, and in `info` only if revealed."""
+    t: Int32[Array, "*B"]
+    """Steps taken."""
     stream: seeding.Stream
     """The source of all draws of this episode and, counted on, of those after it."""
+    later: tuple[Array, ...] = ()
+    """uint32: the rules that follow, one for each switch of the schedule. As hidden as `rule`."""
 
 
-def rule_table(rules: tuple[int, ...], universe: Universe) -> tuple[Array, Array]:
+def rule_table(
+    rules: tuple[int, ...], universe: Universe
+) -> tuple[Integer[Array, " R"], UInt32[Array, ""]]:
     """Rules as the table and the count that `EnvParams` holds: as large for any of a universe."""
     table = np.zeros(len(universe.rules), np.min_scalar_type(universe.rules[-1]))
     table[: len(rules)] = rules
@@ -97,6 +113,7 @@ class TapeEnv:
     packed: bool = False
     reveal_rule: bool = False
     family: Family = ELEMENTARY.family
+    schedule: Schedule = NEVER
 
     def __post_init__(self) -> None:
         space.check_length(self.length)
@@ -120,7 +137,8 @@ class TapeEnv:
     @property
     def default_params(self) -> EnvParams:
         """The parameters of `make` with no options, at this length."""
-        return make(length=self.length)[1]
+        params = make(length=self.length)[1]
+        return replace(params, num_seen=jnp.uint32(0)) if self.schedule.switches else params
 
     def action_space(self, params: EnvParams | None = None) -> spaces.Discrete:
         return spaces.Discrete(self.length)
@@ -137,7 +155,7 @@ class TapeEnv:
         }
         return spaces.Dict(parts | ({"goal": words} if self.observe_goal else {}))
 
-    def reset(self, key: Array, params: EnvParams) -> tuple[Any, EnvState]:
+    def reset(self, key: Key[Array, ""], params: EnvParams) -> tuple[Observation, EnvState]:
         """Start an episode: a rule from the set, a tape that is not the goal."""
         state = self.start(seeding.stream(key), params)
         return self.observe(state, params), state
@@ -178,16 +196,25 @@ class TapeEnv:
         # A predicate that is not vmapped stays a branch: the usual density pays for one draw.
         # It also keeps the look-up below, which does not vectorise, apart from what does.
         tape, number = jax.lax.cond(params.start_density == 0.5, fair, biased)
-        rule = params.rules.at[number].get(mode="promise_in_bounds").astype(jnp.uint32)
+
+        def rule_of(number: Array) -> Array:
+            return params.rules.at[number].get(mode="promise_in_bounds").astype(jnp.uint32)
+
+        rule = rule_of(number)
+        later: tuple[Array, ...] = ()
+        if self.schedule.switches:
+            following = self.schedule.draw(stream, number, params.num_seen, params.num_rules)
+            later = tuple(map(rule_of, following))
         return EnvState(
             tape=space.split(tape),
             goal=space.split(goal),
             rule=rule,
             t=jnp.int32(0),
             stream=stream,
+            later=later,
         )
 
-    def observe(self, state: EnvState, params: EnvParams) -> Any:
+    def observe(self, state: EnvState, params: EnvParams) -> Observation:
         """What the agent sees of `state`."""
         tape = space.each(operator.and_, state.tape, space.split(~params.hidden))
         time = space.share(state.t, params.horizon)
@@ -202,8 +229,12 @@ class TapeEnv:
         return jnp.where(np.arange(len(cells)) == self.length, time, cells)
 
     def step_env(
-        self, key: Array | None, state: EnvState, action: Array, params: EnvParams
-    ) -> tuple[Any, EnvState, Array, Array, Array, dict[str, Array]]:
+        self,
+        key: Key[Array, ""] | None,
+        state: EnvState,
+        action: Integer[ArrayLike, ""],
+        params: EnvParams,
+    ) -> tuple[Observation, EnvState, Reward, Flag, Flag, dict[str, Array]]:
         """One step without auto-reset. Stepping on after the end is the caller's mistake."""
         before = space.distance(state.tape, state.goal, self.length)
         flipped = space.trim(space.flip(state.tape, action), self.length)
@@ -218,6 +249,9 @@ class TapeEnv:
         after = space.distance(tape, state.goal, self.length)
         terminated = after == 0
         state = replace(state, tape=tape, t=state.t + 1)
+        if self.schedule.switches:
+            rule = self.schedule.rule_at(state.t, state.rule, state.later)
+            state = replace(state, rule=rule)
         truncated = (state.t >= params.horizon) & ~terminated
         paid = reward(self.reward, before, after, params.success_bonus)
         info = {"distance": after, "success": terminated}
@@ -226,8 +260,12 @@ class TapeEnv:
         return self.observe(state, params), state, paid, terminated, truncated, info
 
     def step(
-        self, key: Array | None, state: EnvState, action: Array, params: EnvParams
-    ) -> tuple[Any, EnvState, Array, Array, Array, dict[str, Any]]:
+        self,
+        key: Key[Array, ""] | None,
+        state: EnvState,
+        action: Integer[ArrayLike, ""],
+        params: EnvParams,
+    ) -> tuple[Observation, EnvState, Reward, Flag, Flag, dict[str, Any]]:
         """One step; an episode that ends is followed at once by the first state of the next.
 
         `info["final_observation"]` is what the step itself led to, ended or not.
@@ -239,15 +277,19 @@ class TapeEnv:
         return self.observe(state, params), state, paid, terminated, truncated, info
 
     def step5(
-        self, key: Array | None, state: EnvState, action: Array, params: EnvParams
-    ) -> tuple[Any, EnvState, Array, Array, dict[str, Any]]:
+        self,
+        key: Key[Array, ""] | None,
+        state: EnvState,
+        action: Integer[ArrayLike, ""],
+        params: EnvParams,
+    ) -> tuple[Observation, EnvState, Reward, Flag, dict[str, Any]]:
         """`step` in gymnax's older form: obs, state, reward, done, info."""
         obs, state, paid, terminated, truncated, info = self.step(key, state, action, params)
         info |= {"terminated": terminated, "truncated": truncated}
         return obs, state, paid, terminated | truncated, info
 
 
-def renew(ended: Array, state: Any, fresh: Any) -> Any:
+def renew(ended: Bool[Array, ""], state: Any, fresh: Any) -> Any:
     """Auto-reset: the `fresh` state where an episode has ended, elsewhere `state`."""
     state = jax.tree.map(lambda new, old: jnp.where(ended, new, old), fresh, state)
     # Without the barrier the whole step is computed again for every cell observed.
@@ -270,8 +312,10 @@ def make(
         packed=packed,
         reveal_rule=chosen.reveal_rule,
         family=chosen.family,
+        schedule=Schedule(chosen.schedule.switches),
     )
-    table, num_rules = rule_table(chosen.rules, chosen.universe)
+    schedule = chosen.schedule
+    table, num_rules = rule_table(schedule.order(chosen.rules), chosen.universe)
     params = EnvParams(
         rules=table,
         num_rules=num_rules,
@@ -281,5 +325,6 @@ def make(
         success_bonus=jnp.float32(chosen.success_bonus),
         start_density=jnp.float32(chosen.start_density),
         noise=jnp.float32(chosen.noise),
+        num_seen=jnp.uint32(len(schedule.seen)) if schedule.switches else None,
     )
     return env, params

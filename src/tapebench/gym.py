@@ -18,6 +18,7 @@ from gymnasium.vector.utils import batch_space
 
 from tapebench.base import seeding
 from tapebench.base.names import one_of
+from tapebench.base.shapes import Bool, Float32
 from tapebench.physics import space, starts
 from tapebench.physics.family import Family, Law
 from tapebench.tasks.render import picture, text_rows
@@ -70,14 +71,16 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
 
     ## Start
     Cells are ones with probability `start_density`, drawn again if the tape equals the goal.
-    `reset(options={"rule": 30, "tape": [...], "goal": [...]})` sets any of the three.
+    `reset(options={"rule": 30, "tape": [...], "goal": [...]})` sets any of the three, and
+    `"switch_to": [110]` the rules that follow where the rule switches.
 
     ## End
     `terminated` on success. `truncated` when t = H without it; since t/H is observed this is a
     true end of the task, and agents need not bootstrap over it.
 
     ## Info
-    `distance` (share of wrong cells) and `success`; `rule` only with `reveal_rule=True`.
+    `distance` (share of wrong cells) and `success`; `rule`, the one that acts on the next flip,
+    only with `reveal_rule=True`.
 
     ## Options
     - `length` (3 to 1024), `horizon`.
@@ -89,6 +92,9 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
     - `mask`: cells hidden from the observation, as `length` flags (1 hides) or cell numbers.
       Success and distance still see them.
     - `reveal_rule`: put the rule into `info`.
+    - `switch`: a step or a list of steps at which the rule changes to another one of `rules`, drawn
+      uniformly at reset. With 4 the first four updates are of the first rule. Nothing tells the
+      agent. By default the rule stays.
     - `task`: a ready-made `Task` in place of all the options above.
     - `render_mode`: `"ansi"` or `"rgb_array"`, the episode's space-time diagram so far.
     """
@@ -114,15 +120,16 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
         self._tape = self._goal = self._rule = self._t = 0
         self._distance = 0.0
         self._law: Law = ()
+        self._coming: dict[int, int] = {}
         self._history: list[int] = []
         self._flips: list[int] = []
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+    ) -> tuple[Float32[np.ndarray, " D"], dict[str, Any]]:
         super().reset(seed=seed)
-        given = _check_options(options, ("rule", "tape", "goal"))
-        length, rules = self.task.length, self.task.rules
+        given = _check_options(options, ("rule", "tape", "goal", "switch_to"))
+        length, rules, schedule = self.task.length, self.task.rules, self.task.schedule
         # The rule is drawn even where it is given, so that the draws after it do not move.
         rule = rules[int(self.np_random.integers(len(rules)))]
         if "rule" in given:
@@ -137,16 +144,26 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
                 raise ValueError("the start tape is the goal: give another tape or goal")
         else:
             tape = self._draw_start(goal)
+        later: Any = ()
+        if "switch_to" in given:
+            later = _check_later(given["switch_to"], self.task, 1)[0].tolist()
+        elif schedule.switches:
+            drawn = self.np_random.integers(2**32, size=(2, 1), dtype=np.uint32)
+            later = schedule.later_rules(seeding.Stream(*drawn), np.array([rule]), rules)
+            later = later[0].tolist()
         # Nothing has changed before everything that was given has been checked.
         self._rule, self._goal, self._tape = rule, goal, tape
         self._law = self.task.family.compile(rule)
+        self._coming = dict(zip(schedule.switches, later, strict=True))
         self._distance = self._distances[(self._tape ^ self._goal).bit_count()]
         self._t = 0
         self._started, self._ended = True, False
         self._history, self._flips = [self._tape], []
         return self._observe(), self._info(success=False)
 
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(
+        self, action: Any
+    ) -> tuple[Float32[np.ndarray, " D"], float, bool, bool, dict[str, Any]]:
         if not self._started or self._ended:
             raise ResetNeeded(
                 "the episode has ended: call reset() before step()"
@@ -167,6 +184,9 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
         distance = self._distances[(tape ^ self._goal).bit_count()]
         paid = reward(chosen.reward, self._distance, distance, self._bonus)
         self._tape, self._distance, self._t = tape, distance, self._t + 1
+        if self._t in self._coming:
+            self._rule = self._coming[self._t]
+            self._law = chosen.family.compile(self._rule)
         terminated = distance == 0
         truncated = self._t >= chosen.horizon and not terminated
         self._ended = terminated or truncated
@@ -234,9 +254,9 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     same-step mode `info` carries `final_obs` and `final_info` of the episodes that ended. In
     disabled mode ended episodes are restarted by `reset(options={"reset_mask": ended})`.
 
-    `reset(options=...)` takes `rule`, `tape` and `goal` for all (`30`, `[L]`) or for each
-    (`[N]`, `[N, L]`), and `stream`, a `seeding.Stream` `[N]`, which fixes the noise of the
-    episode to what `tapebench.env` would make of that stream.
+    `reset(options=...)` takes `rule`, `tape`, `goal` and `switch_to` for all (`30`, `[L]`, `[S]`)
+    or for each (`[N]`, `[N, L]`, `[N, S]`), and `stream`, a `seeding.Stream` `[N]`, which fixes the
+    noise of the episode and the rules that follow to what `tapebench.env` makes of that stream.
     """
 
     metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
@@ -271,6 +291,8 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         length, words = self.task.length, space.num_words(self.task.length)
         self._rules = np.array(self.task.rules, np.uint32)
+        self._switches = self.task.schedule.switches
+        self._later = np.zeros((self.num_envs, len(self._switches)), np.uint32)
         self._fixed_goal = space.to_words(self.task.goal or 0, length)
         self._hidden = space.to_words(self.task.hidden, length)
         self._everyone = np.ones(self.num_envs, bool)
@@ -294,9 +316,10 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         *,
         seed: int | None = None,
         options: dict[str, Any] | None = None,
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+    ) -> tuple[Float32[np.ndarray, "E D"], dict[str, Any]]:
         super().reset(seed=seed)
-        given = _check_options(options, ("rule", "tape", "goal", "stream", "reset_mask"))
+        known = ("rule", "tape", "goal", "switch_to", "stream", "reset_mask")
+        given = _check_options(options, known)
         restarted = self._check_reset_mask(given.get("reset_mask", self._everyone))
         self._distance = self._distance.copy()
         self._start(np.flatnonzero(restarted), given)
@@ -306,7 +329,13 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     def step(
         self, actions: Any
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    ) -> tuple[
+        Float32[np.ndarray, "E D"],
+        Float32[np.ndarray, " E"],
+        Bool[np.ndarray, " E"],
+        Bool[np.ndarray, " E"],
+        dict[str, Any],
+    ]:
         if not self._started:
             raise ResetNeeded("call reset() before step()")
         cells = self._check_actions(actions)
@@ -323,6 +352,9 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             self._tape ^= starts.bernoulli_words(self._stream, lane, chosen.noise, length)
         before, self._distance = self._distance, space.distance(self._tape, self._goal, length)
         self._t += 1
+        for number, switch in enumerate(self._switches):
+            changing = np.flatnonzero(self._t == switch)
+            self._set_rules(changing, self._later[changing, number])
         terminated = self._distance == 0
         truncated = (self._t >= chosen.horizon) & ~terminated
         bonus = np.float32(chosen.success_bonus)
@@ -371,15 +403,26 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             tape = goal ^ starts.nonzero_words(drawn[:, 4 + words :], length)
         else:
             tape = self._draw_biased(goal, len(which))
+        if "switch_to" in given:
+            later = _check_later(given["switch_to"], chosen, self.num_envs)[which]
+        elif self._switches:
+            later = chosen.schedule.later_rules(stream, rule, chosen.rules)
+        else:
+            later = self._later[which]
         if chosen.noise:
             self._stream.identity[which] = stream.identity
             self._stream.counter[which] = stream.counter
-        self._rule[which] = rule
-        self._law[:, which] = self._laws[:, np.searchsorted(self._known, rule)]
+        self._later[which] = later
+        self._set_rules(which, rule)
         self._goal[which] = goal
         self._tape[which] = tape
         self._distance[which] = space.distance(tape, goal, length)
         self._t[which] = 0
+
+    def _set_rules(self, which: np.ndarray, rule: np.ndarray) -> None:
+        """From now on these rules act in the environments `which`."""
+        self._rule[which] = rule
+        self._law[:, which] = self._laws[:, np.searchsorted(self._known, rule)]
 
     def _draw_biased(self, goal: np.ndarray, num: int) -> np.ndarray:
         """Start tapes at a density other than 0.5, drawn again where they equal the goal."""
@@ -497,6 +540,19 @@ def _check_rules(rule: Any, num: int, family: Family) -> np.ndarray:
     for member in np.unique(array):
         family.check_rule(member)
     return np.broadcast_to(array, (num,))
+
+
+def _check_later(rules: Any, task: Task, num: int) -> np.ndarray:
+    """The rules that follow, for all or for each, uint32 `[num, S]`."""
+    count = len(task.schedule.switches)
+    array = np.asarray(rules)
+    if not count:
+        raise ValueError("switch_to is for tasks whose rule switches: set switch")
+    if array.shape not in ((count,), (num, count)):
+        raise ValueError(f"switch_to must be {count} of the rules, not shape {array.shape}")
+    for member in np.unique(array):
+        task.family.check_rule(member)
+    return np.broadcast_to(array.astype(np.uint32), (num, count))
 
 
 def _check_stream(stream: Any, num: int) -> seeding.Stream:

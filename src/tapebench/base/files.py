@@ -24,7 +24,7 @@ import tapebench
 
 MAX_JSON = 16 << 20
 
-Table = Mapping[str, np.ndarray]
+Columns = Mapping[str, np.ndarray]
 """Columns of equal length by name."""
 
 PARQUET = b"PAR1"
@@ -108,7 +108,7 @@ def _database(process: int) -> duckdb.DuckDBPyConnection:
     return duckdb.connect(config={"enable_external_file_cache": False})
 
 
-def write_table(path: Path, table: Table) -> None:
+def write_table(path: Path, table: Columns) -> None:
     """Columns of equal length as a Parquet file."""
     lengths = {name: len(column) for name, column in table.items()}
     if len(set(lengths.values())) != 1:
@@ -147,7 +147,7 @@ def _plain(column: Any) -> np.ndarray:
 
 @contextmanager
 def aside(path: Path) -> Iterator[Path]:
-    """A file beside `path`, of this writer alone, that takes its place if all goes well."""
+    """A temporary file next to `path`, of this writer alone, that replaces it on success."""
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         try:
@@ -233,7 +233,7 @@ def _processor() -> str:
 def _revision() -> str | None:
     """The git revision of the source, with a + if it was changed; None outside a checkout.
 
-    As it is when it is first asked for: what is imported does not change with the files.
+    Read once per process: imported code does not change with the files.
     """
     command = ["git", "-C", str(Path(__file__).parent)]
     try:

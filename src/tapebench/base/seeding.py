@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 EXAM_VERSION = 1
 """Version of the standard exam. A change to the tapes below is a change of this number."""
 
-RULE, TAPE, GOAL, NOISE, VARIATION = (np.uint32(purpose << 28) for purpose in range(5))
+RULE, TAPE, GOAL, NOISE, VARIATION, SWITCH = (np.uint32(purpose << 28) for purpose in range(6))
 """First lane of each purpose, so that no two draws of one episode share a lane."""
 
 _WEYL = np.uint32(0x9E3779B9)
@@ -62,7 +62,7 @@ def draw(stream: Stream, lane: Any) -> Any:
     """Uniform uint32 for each lane: a stream of shape `[...]`, `lane[n]` -> `[..., n]`.
 
     The identity is mixed in last. Mixed in first, everything would pass through 32 bits that one
-    drawn word gives away in full, and a start tape would betray the rule drawn beside it. The
+    drawn word gives away in full, and a start tape would reveal the rule drawn with it. The
     counter is mixed before the lane is added, so that no episode's lanes are another's shifted.
     """
     counter = mix(stream.counter[..., None] + _WEYL)
@@ -112,8 +112,8 @@ def exam_streams(episodes: int, *, salt: str = "") -> Stream:
 def policy_streams(seed: int, name: str, rule: np.ndarray, episode: np.ndarray) -> Stream:
     """What a policy draws from in each row of an exam, `[B]`; each call advances the counter.
 
-    A row's draws depend on the seed, the policy's name, the rule and the episode: never on where
-    the row sits, nor on who sits beside it.
+    A row's draws depend on the seed, the policy's name, the rule and the episode: never on its
+    position or on the other rows.
     """
     words = (rule.astype(np.uint32), episode.astype(np.uint32))
     identity = hash32(_POLICY, _check_seed(seed), _word(name), *words)

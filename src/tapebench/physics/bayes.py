@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from tapebench.base.shapes import Bool, Float64, Int, Int64, Integer, UInt32
 from tapebench.physics import exact, space
 from tapebench.physics.families.elementary import ELEMENTARY
 from tapebench.physics.space import Space
@@ -49,8 +50,8 @@ _CHUNK = 48
 """Flipped tapes whose values are held at a time: about a megabyte."""
 
 
-def parse_prior(weights: Mapping[int, int] | Sequence[int]) -> np.ndarray:
-    """Rules, each as likely as another, or integer weights by rule: int64 `[rules]`."""
+def parse_prior(weights: Mapping[int, int] | Sequence[int]) -> Int64[np.ndarray, " R"]:
+    """Rules, each as likely as another, or integer weights by rule."""
     found = np.zeros(ELEMENTARY.num_rules, np.int64)
     pairs = weights.items() if isinstance(weights, Mapping) else ((rule, 1) for rule in weights)
     for rule, weight in pairs:
@@ -62,8 +63,8 @@ def parse_prior(weights: Mapping[int, int] | Sequence[int]) -> np.ndarray:
     return found
 
 
-def masses(prior: np.ndarray) -> np.ndarray:
-    """The weight of the rules that each state of knowledge leaves, int64 `[states]`."""
+def masses(prior: Int64[np.ndarray, " R"]) -> Int64[np.ndarray, " states"]:
+    """The weight of the rules that each state of knowledge leaves."""
     by_table = prior.reshape((2,) * ENTRIES)
     for axis in range(ENTRIES):
         by_table = _with_unknown(by_table, axis)
@@ -78,8 +79,14 @@ def knowledge_of(rules: Any, seen: Any) -> Any:
     return np.where(is_seen, bits, UNKNOWN) @ _POWERS
 
 
-def learn(knowledge: Any, before: Any, cell: Any, after: Any, length: int) -> np.ndarray:
-    """What is known `[N]` once a flip of `cell` has led from one tape to another, uint32 `[N]`."""
+def learn(
+    knowledge: Int64[np.ndarray, " N"],
+    before: UInt32[np.ndarray, " N"],
+    cell: Integer[np.ndarray, " N"],
+    after: UInt32[np.ndarray, " N"],
+    length: int,
+) -> Int64[np.ndarray, " N"]:
+    """What is known once a flip of `cell` has led from one tape to another."""
     flipped = before ^ (np.uint32(1) << np.asarray(cell, np.uint32))
     places = _places(flipped, length)
     is_unknown = _DIGITS[knowledge] == UNKNOWN
@@ -88,8 +95,10 @@ def learn(knowledge: Any, before: Any, cell: Any, after: Any, length: int) -> np
     return knowledge - np.where((places != 0) & is_unknown, 2 - is_one, 0) @ _POWERS
 
 
-def forget(knowledge: np.ndarray, entries: np.ndarray) -> np.ndarray:
-    """What is left of knowledge `[N]` without each of some sets of entries: `[N, sets]`."""
+def forget(
+    knowledge: Int64[np.ndarray, " N"], entries: Int64[np.ndarray, " sets"]
+) -> Int64[np.ndarray, "N sets"]:
+    """What is left of knowledge without each of some sets of entries."""
     is_lost = (entries[:, None] >> np.arange(ENTRIES)) & 1
     return np.where(is_lost, UNKNOWN, _DIGITS[knowledge][:, None]) @ _POWERS
 
@@ -113,26 +122,26 @@ class Ring:
 
     length: int
     goal: int
-    tapes: np.ndarray
-    """One of each class, uint32 `[classes]`."""
-    sizes: np.ndarray
-    """Tapes in each class, `[classes]`."""
-    number: np.ndarray
-    """The class of every tape, `[2^length]`."""
-    turns: np.ndarray
-    """By how many places every tape is turned to be the one of its class, `[2^length]`."""
-    places: np.ndarray
-    """Where each neighbourhood is on every flipped tape: uint32 `[classes, cells, entries]`."""
-    shown: np.ndarray
-    """Which entries an update then shows, as a bit mask: `[classes, cells]`."""
+    tapes: UInt32[np.ndarray, " classes"]
+    """One of each class."""
+    sizes: Int64[np.ndarray, " classes"]
+    """Tapes in each class."""
+    number: Int64[np.ndarray, " tapes"]
+    """The class of every tape."""
+    turns: Int64[np.ndarray, " tapes"]
+    """By how many places every tape is turned to be the one of its class."""
+    places: UInt32[np.ndarray, "classes L entries"]
+    """Where each neighbourhood is on every flipped tape."""
+    shown: Int64[np.ndarray, "classes L"]
+    """Which entries an update then shows, as a bit mask."""
 
     @property
     def home(self) -> int:
         """The class of the goal."""
         return int(self.number[self.goal])
 
-    def after(self, rules: np.ndarray) -> np.ndarray:
-        """The class that each flip leads to under rules `[R]`: `[R, classes, cells]`."""
+    def after(self, rules: Integer[np.ndarray, " R"]) -> Int64[np.ndarray, "R classes L"]:
+        """The class that each flip leads to under each rule."""
         bits = (np.asarray(rules)[:, None] >> np.arange(ENTRIES)) & 1
         tapes = np.einsum("re,tce->rtc", bits.astype(np.uint32), self.places)
         return self.number[tapes]
@@ -194,12 +203,11 @@ class Solution:
 
     ring: Ring
     horizon: int
-    prior: np.ndarray
-    """int64 `[rules]`."""
-    mass: np.ndarray
+    prior: Int64[np.ndarray, " R"]
+    mass: Int[np.ndarray, " states"]
     """See `masses`."""
-    value: tuple[np.ndarray, ...]
-    """The weight that will be solved, `[classes, states]`, by the steps that are left."""
+    value: tuple[Int[np.ndarray, "classes states"], ...]
+    """The weight that will be solved, by the steps that are left."""
 
     @property
     def blind_ceiling(self) -> float:
@@ -212,8 +220,10 @@ class Solution:
         solved = self.value[horizon][away, NOTHING].astype(object) @ self.ring.sizes[away]
         return float(solved / (int(self.prior.sum()) * (2**self.ring.length - 1)))
 
-    def weights(self, classes: np.ndarray, knowledge: np.ndarray, left: int) -> np.ndarray:
-        """What each flip of a class's tape is worth, `[N, cells]`: the weight that will be solved.
+    def weights(
+        self, classes: Int64[np.ndarray, " N"], knowledge: Int64[np.ndarray, " N"], left: int
+    ) -> Int[np.ndarray, "N L"]:
+        """What each flip of a class's tape is worth: the weight that will be solved.
 
         The greatest is `value[left]`. Where the tape is the goal there is nothing to be done.
         """
@@ -238,8 +248,10 @@ class Solution:
             found[row, cell] = before[ring.number[after], known].sum(axis=1)
         return found
 
-    def optimal_cells(self, tapes: np.ndarray, knowledge: np.ndarray, left: int) -> np.ndarray:
-        """Which cells are optimal, bool `[N, cells]`, on tapes as they are, not as classes."""
+    def optimal_cells(
+        self, tapes: UInt32[np.ndarray, " N"], knowledge: Int64[np.ndarray, " N"], left: int
+    ) -> Bool[np.ndarray, "N L"]:
+        """Which cells are optimal, on tapes as they are, not as classes."""
         found = self.weights(self.ring.number[tapes], knowledge, left)
         is_best = found == found.max(axis=1, keepdims=True)
         turned = np.arange(self.ring.length) + self.ring.turns[tapes][:, None]
@@ -247,7 +259,7 @@ class Solution:
 
 
 def solve(
-    prior: np.ndarray,
+    prior: Int64[np.ndarray, " R"],
     length: int,
     horizon: int,
     goal: int = 0,
@@ -255,8 +267,8 @@ def solve(
 ) -> Solution:
     """Backward induction over all tapes, all knowledge and every number of steps left.
 
-    `progress` is told the steps that are done. Memory is `classes * 6,561` numbers for each step:
-    36 classes at 8 cells, 352 at 12, 4,116 at 16.
+    `progress` is told the steps that are done. Memory is `classes * 6,561` numbers for each step
+    until more steps change nothing: 36 classes at 8 cells, 352 at 12, 4,116 at 16.
     """
     if horizon < 1:
         raise ValueError(f"the horizon must be a positive integer, not {horizon}")
@@ -274,6 +286,10 @@ def solve(
             value = np.full_like(first, -1)
             list(pool.map(partial(_improve, ring, values[-1], value), parts))
             value[ring.home] = mass
+            if np.array_equal(value, values[-1]):  # and so it stays, however many steps are left
+                values += values[-1:] * (horizon + 1 - left)
+                progress(horizon)
+                break
             values.append(value)
             progress(left)
     return Solution(ring, horizon, prior, mass, tuple(values))
@@ -304,18 +320,22 @@ TIES = ("uniform", "best", "worst")
 """How a player chooses among equally good moves: evenly, or as suits a rule most or least."""
 
 
-def success_by_rule(solution: Solution, rules: Sequence[int], ties: str = "uniform") -> np.ndarray:
+def success_by_rule(
+    solution: Solution, rules: Sequence[int], ties: str = "uniform"
+) -> Float64[np.ndarray, " R"]:
     """What optimal play for the prior reaches under each rule, whether or not it is in the prior.
 
-    The mean over start tapes other than the goal, `[rules]`, exact but for rounding of floats.
+    The mean over start tapes other than the goal, exact but for rounding of floats.
     """
     ring = solution.ring
     weight = np.where(np.arange(len(ring.tapes)) == ring.home, 0, ring.sizes)
     return success_by_class(solution, rules, ties) @ weight / (2**ring.length - 1)
 
 
-def success_by_class(solution: Solution, rules: Sequence[int], ties: str = "uniform") -> np.ndarray:
-    """The same by where the tape starts: `[rules, classes]`.
+def success_by_class(
+    solution: Solution, rules: Sequence[int], ties: str = "uniform"
+) -> Float64[np.ndarray, "R classes"]:
+    """The same by where the tape starts.
 
     Each state that play can come to is followed: a class of tapes and the entries that have been
     seen.
@@ -374,7 +394,9 @@ def _success(solution: Solution, rules: np.ndarray, ties: str) -> np.ndarray:
     return chance.reshape(len(rules), classes)
 
 
-def ceilings(rules: Sequence[int], length: int, horizon: int, goal: int = 0) -> np.ndarray:
+def ceilings(
+    rules: Sequence[int], length: int, horizon: int, goal: int = 0
+) -> Float64[np.ndarray, " R"]:
     """What play that knows the rule reaches: the mean over start tapes other than the goal."""
     solved = exact.reach_all(rules, length, horizon, goal)
     return np.array([solved[rule].solvable_excluding_goal for rule in rules])

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from tapebench.base.shapes import UInt16, UInt32
 from tapebench.physics import space
 from tapebench.physics.families import elementary
 
@@ -99,14 +100,16 @@ def check_reach(length: int, limit: int = MAX_LENGTH) -> int:
     return length
 
 
-def all_images(rule: int, length: int) -> np.ndarray:
-    """What every tape updates to without a flip, uint32 `[2^length]`."""
+def all_images(rule: int, length: int) -> UInt32[np.ndarray, " tapes"]:
+    """What every one of 2^length tapes updates to without a flip."""
     tapes = np.arange(2**length, dtype=np.uint32)[:, None]
     return elementary.evolve(tapes, np.array([rule]), length)[:, 0]
 
 
-def steps_to_goal(rule: int, length: int, horizon: int, goal: int = 0) -> np.ndarray:
-    """Optimal number of steps from every tape, uint16 `[2^length]`; `UNREACHED` if there is none.
+def steps_to_goal(
+    rule: int, length: int, horizon: int, goal: int = 0
+) -> UInt16[np.ndarray, " tapes"]:
+    """Optimal number of steps from every tape; `UNREACHED` if there is none.
 
     Indexed by the tape as an integer. The search ends early once a layer adds nothing.
     """
@@ -241,7 +244,7 @@ def noisy_ceilings(
     return found
 
 
-def best_cell(tape: int, rule: int, length: int, steps: np.ndarray) -> int | None:
+def best_cell(tape: int, rule: int, length: int, steps: UInt16[np.ndarray, " tapes"]) -> int | None:
     """The lowest cell on a shortest way to the goal, given the rule's `steps_to_goal`.
 
     `None` where no flip leads to a tape that can reach it.

@@ -21,6 +21,7 @@ import numpy as np
 from numba import njit, prange, uint8, uint32, uint64
 
 from tapebench.base import seeding
+from tapebench.base.shapes import UInt8
 from tapebench.physics import space
 from tapebench.physics.families import elementary
 from tapebench.physics.starts import exam_tapes
@@ -111,7 +112,9 @@ class Search:
         return None, new
 
 
-def witness(steps: np.ndarray, tape: int, rule: int, length: int) -> list[int] | None:
+def witness(
+    steps: UInt8[np.ndarray, " tapes"], tape: int, rule: int, length: int
+) -> list[int] | None:
     """A shortest sequence of cells from `tape` to the goal; `None` if there is none."""
     if steps[tape] == UNREACHED:
         return None

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapebench.physics.space import Space, Tape, flip
+from tapebench.physics.space import Numbers, Space, Tape, flip
 
 Law = Any
 """A rule made ready to apply, a pytree of integers or arrays."""
@@ -65,7 +65,7 @@ class Family:
         """Every table is a rule."""
         return 1 << self.entries
 
-    def evolve(self, tape: Tape, rule: Any, space: Space) -> Tape:
+    def evolve(self, tape: Tape, rule: Numbers, space: Space) -> Tape:
         """One update under a rule, or under a rule per tape. Keep the law where a rule lasts."""
         if isinstance(tape, int):
             rule = int(rule)
@@ -73,7 +73,7 @@ class Family:
             rule = np.asarray(rule)
         return self.update(tape, self.compile(rule), space)
 
-    def step(self, tape: Tape, cell: Any, rule: Any, space: Space) -> Tape:
+    def step(self, tape: Tape, cell: Numbers, rule: Numbers, space: Space) -> Tape:
         """What one action does: flip `cell`, then update the flipped tape."""
         return self.evolve(flip(tape, cell), rule, space)
 

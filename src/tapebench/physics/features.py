@@ -19,6 +19,7 @@ from importlib import resources
 
 import numpy as np
 
+from tapebench.base.shapes import Int64
 from tapebench.physics import space, starts
 from tapebench.physics.families import elementary
 from tapebench.physics.families.elementary import WOLFRAM_SOURCE, complement, mirror, wolfram_class
@@ -61,8 +62,8 @@ def classify(entropy: int, activity: int) -> str:
     return "periodic"
 
 
-def features() -> np.ndarray:
-    """Density, entropy and activity of every rule in millionths, int64 `[256, 3]`."""
+def features() -> Int64[np.ndarray, "256 3"]:
+    """Density, entropy and activity of every rule in millionths."""
     length, updates = FEATURE_LENGTH, FEATURE_UPDATES
     tapes = starts.feature_tapes(length, FEATURE_TRIALS)
     laws = elementary.law(np.arange(elementary.NUM_RULES)[:, None])

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapebench.base import seeding
+from tapebench.base.shapes import Int64
 from tapebench.physics import exact
 
 STARTS = 16
@@ -25,8 +26,8 @@ class Memoryless:
 
     length: int
     horizon: int
-    cells: np.ndarray
-    """The cell to flip, `[horizon, tapes]`."""
+    cells: Int64[np.ndarray, "H tapes"]
+    """The cell to flip."""
     by_rule: dict[int, float]
     """Exact success under each rule of the prior."""
     value: float
@@ -35,7 +36,7 @@ class Memoryless:
 
 
 def find(
-    prior: np.ndarray,
+    prior: Int64[np.ndarray, " R"],
     length: int,
     horizon: int,
     goal: int = 0,

@@ -22,16 +22,28 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from tapebench.base.shapes import Float32, Int32, Integer, Shaped, UInt8, UInt32
 
 MIN_LENGTH = 3
 MAX_LENGTH = 1024
 WORD = 32
 
-Tape = Any
-"""A Python int, an array of uint32 words `[..., W]`, or a tuple of W arrays `[..., 1]`."""
+if TYPE_CHECKING:
+    Tape = Any
+    Numbers = Any
+    Counts = Any
+    Shares = Any
+else:
+    Tape = int | UInt32[Any, "*#B W"] | tuple[UInt32[Any, "*#B 1"], ...] | UInt32[Any, ""]
+    """A Python int, an array of words, or a tuple of W arrays: see above. Or one word for all."""
+    Numbers = int | Integer[Any, "*#B"]
+    """A rule or a cell: one for all tapes, or one for each."""
+    Counts = int | Int32[Any, "*B"]
+    Shares = float | Float32[Any, "*B"]
 
 
 @dataclass(frozen=True)
@@ -64,25 +76,25 @@ def check_length(length: int) -> int:
 
 
 @cache
-def full(length: int) -> np.ndarray:
+def full(length: int) -> UInt32[np.ndarray, " W"]:
     """The tape of all ones, `[W]`: the mask of the bits in use. Read-only, since it is shared."""
     ones = to_words((1 << length) - 1, length)
     ones.flags.writeable = False
     return ones
 
 
-def to_words(tape: int, length: int) -> np.ndarray:
+def to_words(tape: int, length: int) -> UInt32[np.ndarray, " W"]:
     """A Python-integer tape as its row of words, `[W]`."""
     words = [(tape >> (WORD * w)) & 0xFFFFFFFF for w in range(num_words(length))]
     return np.array(words, np.uint32)
 
 
-def to_int(words: np.ndarray) -> int:
+def to_int(words: UInt32[np.ndarray, " W"]) -> int:
     """A row of words as a Python-integer tape; the inverse of `to_words`."""
     return int.from_bytes(np.ascontiguousarray(words, "<u4").tobytes(), "little")
 
 
-def pack(bits: Any) -> Tape:
+def pack(bits: Shaped[Any, "*B L"]) -> UInt32[Any, "*B W"]:
     """Pack cells `[..., L]` of 0 and 1 into words `[..., W]`."""
     if not hasattr(bits, "astype"):
         bits = np.asarray(bits)
@@ -94,7 +106,7 @@ def pack(bits: Any) -> Tape:
     return (cells << np.arange(WORD, dtype=np.uint32)).sum(axis=-1, dtype=np.uint32)
 
 
-def unpack(tape: Tape, length: int) -> Any:
+def unpack(tape: Tape, length: int) -> UInt8[Any, "*B L"]:
     """The cells of a packed tape as uint8, `[..., L]`."""
     tape = join(tape)
     cells = (tape[..., None] >> np.arange(WORD, dtype=np.uint32)) & np.uint32(1)
@@ -133,7 +145,7 @@ def trim(tape: Tape, length: int) -> Tape:
     return tape & full(length)
 
 
-def flip(tape: Tape, cell: Any) -> Tape:
+def flip(tape: Tape, cell: Numbers) -> Tape:
     """The tape with one cell inverted. `cell` is 0-based and not checked here."""
     if isinstance(tape, int):
         return tape ^ (1 << int(cell))
@@ -149,7 +161,7 @@ def flip(tape: Tape, cell: Any) -> Tape:
     return tape ^ (here.astype(np.uint32) << (cell & 31))
 
 
-def hamming(tape: Tape, goal: Tape) -> Any:
+def hamming(tape: Tape, goal: Tape) -> Counts:
     """The number of cells in which two tapes differ, an integer (int32 for arrays, `[...]`)."""
     difference = each(operator.xor, tape, goal)
     if isinstance(difference, int):
@@ -166,12 +178,12 @@ def _count_ones(words: Any) -> Any:
     return counts.sum(axis=-1, dtype=np.int32)
 
 
-def distance(tape: Tape, goal: Tape, length: int) -> Any:
+def distance(tape: Tape, goal: Tape, length: int) -> Shares:
     """The fraction of cells in which two tapes differ, from 0 to 1 (float32 for arrays)."""
     return share(hamming(tape, goal), length)
 
 
-def share(part: Any, whole: Any) -> Any:
+def share(part: Numbers, whole: Numbers) -> Shares:
     """`part / whole` rounded once, in float32 for arrays: the same from NumPy and from JAX."""
     if isinstance(part, int):
         return part / whole
@@ -183,7 +195,7 @@ def share(part: Any, whole: Any) -> Any:
     return part / part.__array_namespace__().where(part >= 0, whole, 1).astype(np.float32)
 
 
-def column(values: Any) -> Any:
+def column(values: Numbers) -> UInt32[Any, "*B 1"]:
     """Numbers `[...]` as uint32 `[..., 1]`, to broadcast against words.
 
     At least one axis matters: NumPy scalars would warn where arrays wrap around silently.

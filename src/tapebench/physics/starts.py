@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-from tapebench.physics import space
-
-if TYPE_CHECKING:
-    pass
 
 from tapebench.base.seeding import (
     EXAM,
@@ -21,9 +16,11 @@ from tapebench.base.seeding import (
     salt_words,
     unit,
 )
+from tapebench.base.shapes import UInt32
+from tapebench.physics import space
 
 
-def nonzero_words(words: Any, length: int) -> Any:
+def nonzero_words(words: UInt32[Any, "*B W"], length: int) -> UInt32[Any, "*B W"]:
     """Map uniform words `[..., W]` to a tape uniform over all tapes of `length` but the zero one.
 
     Added to a goal by XOR this draws a start tape that is never the goal, without a redraw. In
@@ -39,7 +36,9 @@ def nonzero_words(words: Any, length: int) -> Any:
     return whole + (rest >= words).astype(np.uint32)
 
 
-def bernoulli_words(stream: Stream, lane: Any, probability: Any, length: int) -> Any:
+def bernoulli_words(
+    stream: Stream, lane: UInt32[Any, "*lanes"], probability: Any, length: int
+) -> UInt32[Any, "*B W"]:
     """A tape whose cells are one with `probability`, independently: `[..., W]`.
 
     Cell i is decided by lane + i to a resolution of 2^-24; 0 and 1 are never and always.
@@ -49,9 +48,9 @@ def bernoulli_words(stream: Stream, lane: Any, probability: Any, length: int) ->
 
 
 def exam_tapes(
-    length: int, episodes: int, *, goals: np.ndarray | None = None, salt: str = ""
-) -> np.ndarray:
-    """The start tapes of an exam, `[episodes, W]`: fair coins, none equal to its goal.
+    length: int, episodes: int, *, goals: UInt32[np.ndarray, "E W"] | None = None, salt: str = ""
+) -> UInt32[np.ndarray, "E W"]:
+    """The start tapes of an exam: fair coins, none equal to its goal.
 
     They depend on the exam version, the length, the episode number and, for a fresh exam, its
     salt: never on a rule, an agent or a seed. A tape equal to its goal (`goals[episodes, W]`,
@@ -68,8 +67,8 @@ def exam_tapes(
     return tapes
 
 
-def feature_tapes(length: int, trials: int) -> np.ndarray:
-    """The random tapes behind the rule features, `[trials, W]`."""
+def feature_tapes(length: int, trials: int) -> UInt32[np.ndarray, "trials W"]:
+    """The random tapes behind the rule features."""
     trial = np.arange(trials, dtype=np.uint32)[:, None]
     words = np.arange(space.num_words(length), dtype=np.uint32)
     return hash32(FEATURES, length, trial, words) & space.full(length)

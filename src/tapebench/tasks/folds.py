@@ -25,6 +25,9 @@ LENGTH, HORIZON = 9, 4
 NUM = 5
 """Folds, and pieces of the part for tuning."""
 
+NAMES = tuple(f"folds-{number}" for number in range(NUM))
+"""The splits that hold out one fold each."""
+
 
 @cache
 def core_measures(universe: Universe = ELEMENTARY) -> dict[int, Measure]:

@@ -10,6 +10,8 @@ import hashlib
 import json
 import os
 import zlib
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -21,7 +23,7 @@ import numpy as np
 from tapebench.base import seeding
 from tapebench.base.names import one_of
 from tapebench.physics.features import TYPES
-from tapebench.physics.strata import STRATA
+from tapebench.physics.strata import SAMPLE_TAPES, STRATA, Measure, measure
 from tapebench.tasks import folds
 from tapebench.tasks.universe import ELEMENTARY, Universe
 
@@ -40,6 +42,9 @@ MATCHED = (
 """The `difficulties` that `matched` makes alike and a clean audit asks for. The ceiling at 24 is
 shown and not among them: some rules are solvable only where 3 divides the length, or only where
 it does not, so that no choice of rules is matched at lengths of both kinds."""
+
+EXAM_SIZE = (32, 32)
+"""Cells and steps of the standard exam, whose strata an audit counts besides those of the folds."""
 
 _FIELDS = ("schema", "name", "generator", "seed", "features_hash", "train", "test", "hash")
 _MAX_FILE = 64 * 1024
@@ -408,18 +413,33 @@ class Audit:
     """Largest difference between the sides in the share of any one type."""
     strata: dict[str, dict[str, int]]
     """Number of rules of each stratum on each side, in the task of the folds."""
+    strata_of_exam: dict[str, dict[str, int]]
+    """The same in the standard exam, 32 cells and 32 steps: by a sample of what flipping ones
+    reaches."""
+    close: tuple[int, ...]
+    """Rules of the split whose stratum there is within two standard errors of another."""
 
     @property
-    def is_clean(self) -> bool:
-        """No pair cut, and difficulty and types as alike as whole rules permit.
+    def objections(self) -> tuple[str, ...]:
+        """Why the split is not clean, empty if it is: a pair that is cut, or difficulty or types
+        less alike than whole rules permit.
 
         Most ceilings are 0 or 1. Exchanging two rules of different kind between the sides moves
         the difference by one over each size, so half of that is what can be had.
         """
         half_a_rule = 0.5 / len(self.split.train) + 0.5 / len(self.split.test)
-        sides = [self.difficulty[name] for name in MATCHED]
-        gaps = [self.type_gap, *(abs(train - test) for train, test in sides)]
-        return self.disjoint and not self.mirror_pairs_cut and max(gaps) < half_a_rule
+        gaps = {"types": self.type_gap}
+        gaps |= {name: abs(np.subtract(*self.difficulty[name])) for name in MATCHED}
+        reasons = {
+            "sides that share rules": not self.disjoint,
+            "mirror pairs cut": bool(self.mirror_pairs_cut),
+        } | {f"{name} {gap:.3f} apart": gap >= half_a_rule for name, gap in gaps.items()}
+        return tuple(reason for reason, holds in reasons.items() if holds)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether there is no objection."""
+        return not self.objections
 
     def as_dict(self) -> dict[str, Any]:
         """The audit as a JSON document."""
@@ -433,6 +453,13 @@ class Audit:
             "test": {"rules": len(self.split.test), "types": self.types["test"]},
             "type_gap": self.type_gap,
             "strata": self.strata,
+            "strata_of_exam": {
+                "length": EXAM_SIZE[0],
+                "horizon": EXAM_SIZE[1],
+                "sampled_tapes": SAMPLE_TAPES,
+                **self.strata_of_exam,
+                "within_two_standard_errors": list(self.close),
+            },
             "mirror_pairs_cut": [list(pair) for pair in self.mirror_pairs_cut],
             "difficulty": {
                 name: {"train": train, "test": test, "difference": train - test}
@@ -445,6 +472,7 @@ def audit(split: Split) -> Audit:
     """Examine a split for leaks and for differences that are not about generalisation."""
     train, test = set(split.train), set(split.test)
     universe = split.universe
+    measured = measure(universe.rules, *EXAM_SIZE)
     pairs = {universe.twins(rule) for rule in test if train & set(universe.twins(rule))}
     sides = {"train": split.train, "test": split.test}
     types = {side: universe.count_types(rules) for side, rules in sides.items()}
@@ -465,14 +493,16 @@ def audit(split: Split) -> Audit:
             for name, by_rule in difficulties().items()
         },
         type_gap=max(shares),
-        strata={side: count_strata(rules) for side, rules in sides.items()},
+        strata={side: count_strata(rules, folds.core_measures()) for side, rules in sides.items()},
+        strata_of_exam={side: count_strata(rules, measured) for side, rules in sides.items()},
+        close=tuple(rule for rule in sorted(train | test) if measured[rule].is_close),
     )
 
 
-def count_strata(rules: tuple[int, ...]) -> dict[str, int]:
-    """How many of these rules are of each stratum in the task of the folds."""
-    kinds = folds.core_strata()
-    return {name: sum(kinds[rule] == name for rule in rules) for name in STRATA}
+def count_strata(rules: tuple[int, ...], measured: Mapping[int, Measure]) -> dict[str, int]:
+    """How many of these rules are of each stratum."""
+    kinds = Counter(measured[rule].stratum for rule in rules)
+    return {name: kinds[name] for name in STRATA}
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

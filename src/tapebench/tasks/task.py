@@ -19,6 +19,7 @@ from tapebench.physics.family import Family
 from tapebench.physics.space import Space
 from tapebench.tasks import splits
 from tapebench.tasks.layout import Layout
+from tapebench.tasks.schedule import NEVER, Schedule, parse_schedule
 from tapebench.tasks.universe import ELEMENTARY, Universe
 
 REWARDS = ("distance", "sparse", "potential")
@@ -47,6 +48,8 @@ class Task:
     hidden: int
     """Cells that the observation shows as zero."""
     reveal_rule: bool
+    schedule: Schedule = NEVER
+    """When the rule changes within an episode."""
 
     @property
     def universe(self) -> Universe:
@@ -88,6 +91,7 @@ def make_task(
     noise: float = 0.0,
     mask: Any = None,
     reveal_rule: bool = False,
+    switch: Any = None,
 ) -> Task:
     """Validate the options of `Tape-v0` (documented in `tapebench.gym.TapeEnv`)."""
     length = space.check_length(length)
@@ -101,10 +105,11 @@ def make_task(
     only_start = {0.0: 0, 1.0: (1 << length) - 1}.get(density)
     if only_start is not None and only_start == goal_tape:
         raise ValueError(f"start_density={density:g} always starts at the goal: choose another")
+    members = splits.select(split, rules)
     return Task(
         length=length,
         horizon=int(horizon),
-        rules=splits.select(split, rules),
+        rules=members,
         goal=goal_tape,
         observe_goal=bool(observe_goal),
         reward=reward,
@@ -113,6 +118,7 @@ def make_task(
         noise=_check_share("noise", noise),
         hidden=0 if mask is None else parse_mask(mask, length),
         reveal_rule=bool(reveal_rule),
+        schedule=parse_schedule(switch, int(horizon), members),
     )
 
 

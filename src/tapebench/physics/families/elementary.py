@@ -6,14 +6,16 @@ its right neighbour. The numbers are Wolfram's.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tapebench.base.shapes import Shaped, UInt8, UInt32
 from tapebench.physics.family import Family, Symmetry
 from tapebench.physics.space import (
     MAX_LENGTH,
     MIN_LENGTH,
+    Numbers,
     Space,
     Tape,
     column,
@@ -24,11 +26,14 @@ from tapebench.physics.space import (
 
 NUM_RULES = 256
 
-Law = tuple[Any, ...]
-"""A rule made ready to apply: eight masks, one per monomial of its algebraic normal form."""
+if TYPE_CHECKING:
+    Law = tuple[Any, ...]
+else:
+    Law = tuple[(int | UInt32[Any, "*#B 1"],) * 8]
+    """A rule made ready to apply: eight masks, one per monomial of its algebraic normal form."""
 
 
-def law(rule: Any) -> Law:
+def law(rule: Numbers) -> Law:
     """The rule as eight masks, so that `evolve_by` needs fourteen bit operations per word.
 
     The next cell is a polynomial over the field of two elements in left, centre and right;
@@ -109,14 +114,14 @@ def wolfram_class(rule: int) -> int:
 # The contract.
 
 
-def codes(cells: Any, space: Space) -> Any:
+def codes(cells: Shaped[Any, "*B L"], space: Space) -> Shaped[Any, "*B L"]:
     """The entry `4l + 2c + r` that each cell reads."""
     xp = cells.__array_namespace__()
     return 4 * xp.roll(cells, 1, axis=-1) + 2 * cells + xp.roll(cells, -1, axis=-1)
 
 
-def table(rules: Any) -> Any:
-    """What each neighbourhood becomes, uint8 `[..., 8]`: entry e is bit e of the rule."""
+def table(rules: Numbers) -> UInt8[Any, "*B 8"]:
+    """What each neighbourhood becomes: entry e is bit e of the rule."""
     return ((column(rules) >> np.arange(8, dtype=np.uint32)) & 1).astype(np.uint8)
 
 
@@ -168,12 +173,12 @@ ELEMENTARY = Family(
 )
 
 
-def evolve(tape: Tape, rule: Any, length: int) -> Tape:
+def evolve(tape: Tape, rule: Numbers, length: int) -> Tape:
     """One synchronous update on a ring: cell i becomes bit `4l + 2c + r` of `rule`."""
     return ELEMENTARY.evolve(tape, rule, Space((length,)))
 
 
-def step(tape: Tape, cell: Any, rule: Any, length: int) -> Tape:
+def step(tape: Tape, cell: Numbers, rule: Numbers, length: int) -> Tape:
     """What one action does: flip `cell`, then `evolve` the flipped tape."""
     return ELEMENTARY.step(tape, cell, rule, Space((length,)))
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tapebench.base import files, seeding
+from tapebench.base.shapes import Float64
 from tapebench.exam import policy as policies
 from tapebench.exam import seating
 from tapebench.exam.exam import Exam
@@ -33,8 +34,8 @@ SEEDS = 3
 SHIPPED = ((32, 32), (32, 64), (16, 16), (8, 8))
 """Lengths and horizons whose baselines on the standard exam are shipped."""
 
-Baseline = dict[str, np.ndarray]
-"""A policy's mean of each metric, `[R]`."""
+Baseline = dict[str, Float64[np.ndarray, " R"]]
+"""A policy's mean of each metric."""
 
 
 def load(exam: Exam, progress: Callable[[str], Any] = lambda name: None) -> dict[str, Baseline]:
@@ -77,6 +78,7 @@ def load_shipped(exam: Exam) -> dict[str, Baseline] | None:
         (task.length, task.horizon) in SHIPPED
         and (exam.salt, exam.trials, task.goal, task.noise, task.hidden) == ("", 1, 0, 0.0, 0)
         and (task.reward, task.success_bonus, task.observe_goal) == ("distance", 1.0, False)
+        and not task.schedule.switches
     )
     if not is_usual:
         return None

@@ -28,6 +28,7 @@ from typing import IO, Any
 import numpy as np
 
 from tapebench.base import files, seeding
+from tapebench.base.shapes import Integer
 from tapebench.exam import exam as exams
 from tapebench.exam import policy
 from tapebench.exam.exam import Exam
@@ -289,8 +290,8 @@ def _check_starts(arrays: dict[str, np.ndarray], exam: Exam) -> None:
             raise BundleError(f"{_where(beyond, exam)}: {name} beyond {bound}")
 
 
-def replay(actions: np.ndarray, exam: Exam, name: str) -> Episodes:
-    """Play actions `[R, E, H]` in the vector environment; those after an episode's end are not
+def replay(actions: Integer[np.ndarray, "R E H"], exam: Exam, name: str) -> Episodes:
+    """Play actions in the vector environment; those after an episode's end are not
     looked at."""
     cells = actions.reshape(-1, exam.task.horizon)
     again = policy.Policy(
@@ -298,6 +299,7 @@ def replay(actions: np.ndarray, exam: Exam, name: str) -> Episodes:
         lambda rule, num: 0,
         lambda t, obs, stream: (t + 1, cells[:, t].astype(np.int64)),
         backend="numpy",
+        sees_rule=False,
     )
     sitting = prepare(again, exam.task, None, exam.num_columns, salt=exam.salt)
     rows = np.arange(sitting.num)

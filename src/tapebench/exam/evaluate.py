@@ -17,7 +17,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapebench.base import files
-from tapebench.exam import baselines, bundle, external, lesion, metrics, regret, score, seating
+from tapebench.base.shapes import Int16, Shaped
+from tapebench.exam import (
+    baselines,
+    bounds,
+    bundle,
+    external,
+    lesion,
+    metrics,
+    regret,
+    score,
+    seating,
+)
 from tapebench.exam import policy as policies
 from tapebench.exam.exam import Exam, make_exam
 from tapebench.exam.external import AgentError
@@ -82,7 +93,7 @@ class Outcome:
     """Told how far the two below are, which are found out when first asked for."""
 
     @cached_property
-    def optimal_steps(self) -> np.ndarray:
+    def optimal_steps(self) -> Int16[np.ndarray, "R E"]:
         """The exact answers, see `Exam.optimal_steps`."""
         return self.exam.optimal_steps(self._counter("exact answers", len(self.exam.rules)))
 
@@ -106,7 +117,7 @@ class Outcome:
             policy=self.policy,
             sees_rule=self.sees_rule,
         )
-        if not self.sees_rule and regret.is_computed(self.exam):
+        if not self.sees_rule and bounds.is_computed(self.exam):
             document["apart"] = regret.take_apart(self.runs, self.exam, self.optimal_steps)
         if self.losses or self.no_lesion:
             found = lesion.summarise(self.losses, self.exam) if self.losses else self.no_lesion
@@ -117,7 +128,7 @@ class Outcome:
             "seconds": round(self.seconds, 3),
         }
 
-    def rows(self) -> dict[str, np.ndarray]:
+    def rows(self) -> dict[str, Shaped[np.ndarray, " SRE"]]:
         """One row per episode, of all seeds."""
         tables = [
             metrics.rows(
@@ -161,7 +172,7 @@ def evaluate(
     seeds: int = 1,
     subprocess: bool = False,
     deadline: float = external.DEADLINE,
-    lesions: bool = False,
+    lesions: bool | Sequence[int] = False,
     progress: Progress = _quietly,
     **options: Any,
 ) -> Outcome:
@@ -170,7 +181,7 @@ def evaluate(
     `who` is a `Policy`, an object with `reset(num_envs)` and `act(obs)`, the name of a policy that
     needs no training, `package.module:factory`, or `Trained`. `seeds` repeats it with other draws
     of its own. An agent that fails raises `UnfinishedError`, which holds what was done. `lesions`
-    asks what it owes to its memory, see `tapebench.exam.lesion`.
+    asks what it owes to its memory, at the usual steps or at these, see `tapebench.exam.lesion`.
 
     Whoever comes from outside is seated in an order drawn now, after it was made, and plays some
     rows again, to see whether it keeps them apart: see `Outcome.conditions`.
@@ -180,6 +191,7 @@ def evaluate(
     exam = make_exam(**options) if exam is None else exam
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, not {seeds}")
+    steps = None if isinstance(lesions, bool) else lesion.check_steps(lesions, exam)
     began = time.monotonic()
     runs: list[Episodes] = []
     losses: list[lesion.Losses] = []
@@ -239,10 +251,10 @@ def evaluate(
                 seen = _check(sitting, seats[number - 1], played, afresh)
                 # Of several times the worst is said.
                 rows_are = max(rows_are, seen, key=_GRAVITY.index)
-        if lesions:
+        if lesions is not False:
             try:
                 for number, entrant in enumerate(entrants, 1):
-                    losses.append(lesion.lesions(entrant.policy, exam, entrant.draws))
+                    losses.append(lesion.lesions(entrant.policy, exam, entrant.draws, steps))
                     progress("lesions", number, len(entrants))
             except lesion.NoLesionError as reason:
                 no_lesion = str(reason)

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from tapebench.base import seeding
-from tapebench.physics import exact, space, starts
+from tapebench.base.shapes import Float64, Int16, Int64, Integer, Shaped, UInt32
+from tapebench.physics import exact, space, starts, switching
 from tapebench.tasks import splits
 from tapebench.tasks.task import Task, make_task
 from tapebench.tasks.universe import ELEMENTARY, Universe
@@ -64,18 +65,18 @@ class Exam:
         return f"fresh:{self.salt}" if self.salt else STANDARD
 
     @cached_property
-    def rules(self) -> np.ndarray:
-        """int `[R]`."""
+    def rules(self) -> Int64[np.ndarray, " R"]:
+        """All of them, ascending."""
         return np.array(self.task.rules)
 
     @cached_property
-    def subsets(self) -> np.ndarray:
-        """`id` for rules of the training side, `ood` for those held out, `[R]`."""
+    def subsets(self) -> Shaped[np.ndarray, " R"]:
+        """`id` for rules of the training side, `ood` for those held out."""
         return np.where(np.isin(self.rules, self.train), "id", "ood")
 
     @cached_property
-    def types(self) -> np.ndarray:
-        """Operational type of each rule, `[R]`."""
+    def types(self) -> Shaped[np.ndarray, " R"]:
+        """Operational type of each rule."""
         return np.array([self.universe.features[rule].type for rule in self.rules])
 
     @property
@@ -83,7 +84,7 @@ class Exam:
         """Where the rules are from."""
         return self.task.universe
 
-    def rows(self, subset: str) -> np.ndarray:
+    def rows(self, subset: str) -> Int64[np.ndarray, " rows"]:
         """Positions of a subset's rules."""
         return np.flatnonzero(self.subsets == subset)
 
@@ -107,7 +108,7 @@ class Exam:
             "mask": [cell for cell in range(task.length) if task.hidden >> cell & 1],
             "reward": task.reward,
             "success_bonus": task.success_bonus,
-        }
+        } | ({"switch": list(task.schedule.switches)} if task.schedule.switches else {})
 
     @cached_property
     def hash(self) -> str:
@@ -116,38 +117,46 @@ class Exam:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def only(self, members: Sequence[int]) -> Exam:
-        """The part of this exam that asks about these rules."""
+        """The part of this exam that asks about these rules.
+
+        Where the rule switches it does so among these, so that the part is an exam of its own.
+        """
         kept = tuple(rule for rule in self.task.rules if rule in set(members))
-        return replace(
-            self,
-            train=tuple(rule for rule in self.train if rule in kept),
-            test=tuple(rule for rule in self.test if rule in kept),
-            task=replace(self.task, rules=kept),
+        train, test = (
+            tuple(rule for rule in side if rule in kept) for side in (self.train, self.test)
         )
+        schedule = self.task.schedule.within(train, test)
+        task = replace(self.task, rules=kept, schedule=schedule)
+        return replace(self, train=train, test=test, task=task)
 
     @property
     def num_columns(self) -> int:
         """Episodes per rule, of all trials together."""
         return self.episodes * self.trials
 
-    def tapes(self) -> np.ndarray:
-        """The start tapes of a fixed goal, uint32 `[E, W]`."""
+    def tapes(self) -> UInt32[np.ndarray, "E W"]:
+        """The start tapes of a fixed goal."""
         goals = np.tile(
             space.to_words(self.task.goal or 0, self.task.length), (self.num_columns, 1)
         )
         return starts.exam_tapes(self.task.length, self.num_columns, goals=goals, salt=self.salt)
 
-    def optimal_steps(self, progress: Callable[[int], Any] = lambda rule: None) -> np.ndarray:
-        """Fewest steps from each start tape under each rule, int16 `[R, E]`.
+    def optimal_steps(
+        self, progress: Callable[[int], Any] = lambda rule: None
+    ) -> Int16[np.ndarray, "R E"]:
+        """Fewest steps from each start tape under each rule.
 
         `IMPOSSIBLE` where no policy can succeed, `UNKNOWN` where that is not known: under noise,
-        for random goals, and on tapes that are neither shipped nor short enough to search.
+        for random goals, and on tapes that are neither shipped nor short enough to search. Where
+        the rule switches, this is of who knows all rules of a row and when they change.
         """
         task, shape = self.task, (len(self.rules), self.num_columns)
         found = np.full(shape, UNKNOWN, np.int16)
         if task.noise or task.goal is None:
             return found
-        if task.length <= COMPUTED_LENGTH:
+        if task.schedule.switches:
+            self._search_switching(found, progress)
+        elif task.length <= COMPUTED_LENGTH:
             tapes = self.tapes()[:, 0]
             for row, rule in enumerate(self.rules):
                 steps = exact.steps_to_goal(int(rule), task.length, task.horizon, task.goal)[tapes]
@@ -156,6 +165,23 @@ class Exam:
         elif task.length == exact.MAX_LENGTH and task.goal == 0 and not self.salt:
             self._look_up(found)
         return found
+
+    def _search_switching(self, found: np.ndarray, progress: Callable[[int], Any]) -> None:
+        """Fill in the answers for rules that switch, row by row, where tapes are short enough."""
+        task = self.task
+        if task.length > switching.MAX_LENGTH:
+            return
+        tapes, streams = self.tapes()[:, 0], seeding.exam_streams(self.num_columns, salt=self.salt)
+        for row, rule in enumerate(self.rules):
+            first = np.full(self.num_columns, rule)
+            later = task.schedule.later_rules(streams, first, task.rules)
+            for column, (tape, following) in enumerate(zip(tapes, later.tolist(), strict=True)):
+                spans = switching.spans(
+                    (int(rule), *following), task.schedule.switches, task.horizon
+                )
+                steps = switching.steps_to_goal(spans, task.length, task.goal or 0)[tape]
+                found[row, column] = IMPOSSIBLE if steps == exact.UNREACHED else steps
+            progress(int(rule))
 
     def _look_up(self, found: np.ndarray) -> None:
         """Fill in what is shipped of the standard exam at 32 cells."""
@@ -171,15 +197,16 @@ class Exam:
                 elif is_settled:
                     found[row, column] = IMPOSSIBLE
 
-    def ceilings(self, optimal_steps: np.ndarray) -> np.ndarray:
-        """The best success possible under each rule, `[R]`; nan where it is not known.
+    def ceilings(self, optimal_steps: Integer[np.ndarray, "R E"]) -> Float64[np.ndarray, " R"]:
+        """The best success possible under each rule; nan where it is not known.
 
         Of the exam's own tapes where all are settled, else of all tapes where that is shipped.
         """
         of_exam = (optimal_steps >= 0).mean(axis=1)
         ceilings = np.where((optimal_steps == UNKNOWN).any(axis=1), np.nan, of_exam)
         task = self.task
-        if task.goal == 0 and not task.noise and np.isnan(ceilings).any():
+        is_plain = task.goal == 0 and not task.noise and not task.schedule.switches
+        if is_plain and np.isnan(ceilings).any():
             try:
                 shipped = exact.shipped_ceilings(task.length, task.horizon)
             except ValueError:
@@ -221,6 +248,9 @@ def make_exam(
     train, test = (
         tuple(rule for rule in members if rule in side) for side in (chosen.train, chosen.test)
     )
+    if task.schedule.switches and trials > 1:
+        raise ValueError("trials meet the same rule again: with a rule that switches there is one")
+    task = replace(task, schedule=task.schedule.within(train, test))
     return Exam(chosen.name, train, test, task, episodes, parse_exam(exam), trials, chosen)
 
 

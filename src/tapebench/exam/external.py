@@ -37,6 +37,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from tapebench.base.shapes import Float32, Int64
 from tapebench.exam.policy import Policy, blind
 from tapebench.tasks.task import Task
 
@@ -172,7 +173,7 @@ def in_process(agent: Any, name: str, task: Task) -> Policy:
     return blind(Policy(name, init, act, backend="numpy", belief=belief if has_belief else None))
 
 
-def check_actions(actions: Any, num: int, length: int, name: str) -> np.ndarray:
+def check_actions(actions: Any, num: int, length: int, name: str) -> Int64[np.ndarray, " B"]:
     """Actions as integer cells, one for each of `num` observations."""
     array = np.asarray(actions)
     if array.shape != (num,):
@@ -189,8 +190,8 @@ def check_actions(actions: Any, num: int, length: int, name: str) -> np.ndarray:
     return array.astype(np.int64)
 
 
-def check_belief(belief: Any, num_rules: int, name: str) -> np.ndarray:
-    """A belief as float32 `[B, num_rules]`; refused if it is not one."""
+def check_belief(belief: Any, num_rules: int, name: str) -> Float32[np.ndarray, "B R"]:
+    """A belief as probabilities of rules; refused if it is not one."""
     array = np.asarray(belief, np.float32)
     if array.ndim != 2 or array.shape[1] != num_rules:
         raise AgentError(f"{name}: belief() gave shape {array.shape}, not [num_envs, {num_rules}]")

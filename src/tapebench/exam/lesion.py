@@ -1,104 +1,189 @@
 """Does an agent act on the law? Its memory is swapped or cleared within an episode.
 
 At a step the memory of every episode is exchanged for that of an episode from the same start tape
-under another rule, or for the memory that it began with. What success it loses by that is what it
-owes to having seen this law at work. Who ignores the law loses nothing, whatever it remembers.
+under another rule, once (*swapped*) or again at each later step (*swapped on*), or for the memory
+that it began with (*cleared*). What it owes to having seen this law at work is at most the success
+that it loses by that: a policy without memory loses nothing, but one that keeps a draw of its own
+may lose by a swap, and so may one whose memory also holds the tape seen last, as it misreads the
+next transition.
+
+After a single lesion an agent may see the law anew: on 32 cells one transition is often enough, so
+that only swaps that go on can tell. These hand memories round that have been swapped before, so
+that a memory then holds steps of several other rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from tapebench import stats
 from tapebench.base import seeding
+from tapebench.base.shapes import Float64
+from tapebench.exam.by_stratum import strata_by_rule
 from tapebench.exam.exam import SUBSETS, Exam
 from tapebench.exam.policy import Policy
 from tapebench.exam.rollout import prepare
+from tapebench.physics.strata import STRATA
 
-KINDS = ("swapped", "cleared")
+KINDS = ("swapped on", "swapped", "cleared")
+
+SHORT = 8
+"""Horizons up to which a lesion is made before every step but the first."""
 
 
 class NoLesionError(ValueError):
     """The policy's memory is not one that can be exchanged; the message says why."""
 
 
-Losses = dict[str, np.ndarray]
-"""By kind of lesion: the success lost under each rule, by the step of the lesion, `[H - 1, R]`."""
+@dataclass(frozen=True)
+class Losses:
+    """The success that lesions of one run cost."""
+
+    steps: tuple[int, ...]
+    """How many steps had been taken before each lesion."""
+    lost: Mapping[str, Float64[np.ndarray, "steps R"]]
+    """By kind, under each rule."""
 
 
-def lesions(policy: Policy, exam: Exam, seed: int = 0) -> Losses:
-    """What each kind of lesion costs at each step but the first.
+def default_steps(horizon: int) -> tuple[int, ...]:
+    """Every step but the first of short episodes; of longer ones 1, 2, 4, 8 and so on."""
+    if horizon <= SHORT:
+        return tuple(range(1, horizon))
+    return tuple(2**power for power in range((horizon - 1).bit_length()))
+
+
+def check_steps(steps: Sequence[int] | None, exam: Exam) -> tuple[int, ...]:
+    """The steps to make lesions at, by default `default_steps`."""
+    horizon = exam.task.horizon
+    if exam.trials > 1:
+        raise NoLesionError("lesions are for exams of a single trial")
+    if horizon < 2:
+        raise NoLesionError("with a single step there is nothing to remember")
+    chosen = default_steps(horizon) if steps is None else tuple(sorted(set(steps)))
+    if not chosen or not all(1 <= step < horizon for step in chosen):
+        raise ValueError(f"lesions are made after 1 to {horizon - 1} steps, not after {steps}")
+    return chosen
+
+
+def lesions(
+    policy: Policy, exam: Exam, seed: int = 0, steps: Sequence[int] | None = None
+) -> Losses:
+    """What each kind of lesion costs after each number of steps.
 
     Each rule is compared with itself, played from the same tapes with the same draws.
     """
-    if exam.trials > 1:
-        raise NoLesionError("lesions are for exams of a single trial")
-    if exam.task.horizon < 2:
-        raise NoLesionError("with a single step there is nothing to remember")
+    chosen = check_steps(steps, exam)
 
-    def success(chosen: Policy) -> np.ndarray:
-        sitting = prepare(chosen, exam.task, None, exam.episodes, seed=seed, salt=exam.salt)
+    def success(player: Policy) -> np.ndarray:
+        sitting = prepare(player, exam.task, None, exam.episodes, seed=seed, salt=exam.salt)
         everyone = np.arange(sitting.num)
-        found = sitting.episodes([(everyone, sitting.play(everyone))])
-        return np.asarray(found.success.mean(axis=1))
+        episodes = sitting.episodes([(everyone, sitting.play(everyone))])
+        return np.asarray(episodes.success.mean(axis=1))
 
     is_own = own_parts(policy)
     whole = success(policy)
-    steps = range(1, exam.task.horizon)
-    return {
-        kind: np.stack(
-            [whole - success(lesioned(policy, exam, step, kind, is_own)) for step in steps]
-        )
-        for kind in KINDS
-    }
+    return Losses(
+        chosen,
+        {
+            kind: np.stack(
+                [whole - success(lesioned(policy, exam, step, kind, is_own)) for step in chosen]
+            )
+            for kind in KINDS
+        },
+    )
 
 
 def summarise(runs: Sequence[Losses], exam: Exam) -> dict[str, Any]:
-    """Success lost by kind, side and step, the mean over runs, with an interval over rules."""
-    document: dict[str, Any] = {}
-    for kind in KINDS:
-        lost = np.mean([run[kind] for run in runs], axis=0)
-        for side in SUBSETS:
-            rows = exam.rows(side)
-            if len(rows) > 1:
-                found = [stats.t_interval(at_step[rows]) for at_step in lost]
-                document.setdefault(kind, {})[side] = [
-                    {"step": step, "lost": one.mean, "interval": [one.low, one.high]}
-                    for step, one in enumerate(found, 1)
+    """Success lost by kind, side and step, the mean over runs, with intervals over rules.
+
+    `law` is what swaps that go on cost in the mean over steps, which answers whether the agent acts
+    on the law: one interval for each side, so that none is picked from many. `by_stratum` is the
+    same again where strata are known.
+    """
+    steps = runs[0].steps
+    lost = {kind: np.mean([run.lost[kind] for run in runs], axis=0) for kind in KINDS}
+
+    def summary(members: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        sides = {side: rows for side, rows in members.items() if len(rows) > 1}
+        document: dict[str, Any] = {
+            kind: {
+                side: [
+                    {"step": step, **_interval(by_rule[rows])}
+                    for step, by_rule in zip(steps, lost[kind], strict=True)
                 ]
+                for side, rows in sides.items()
+            }
+            for kind in KINDS
+        }
+        mean = lost["swapped on"].mean(axis=0)
+        document["law"] = {
+            side: {"rules": len(rows), **_interval(mean[rows])} for side, rows in sides.items()
+        }
+        return document
+
+    rows = {side: exam.rows(side) for side in SUBSETS}
+    document = {"steps": list(steps)} | summary(rows)
+    by_rule = strata_by_rule(exam)
+    if by_rule:
+        kinds = np.array([*by_rule.values()])
+        document["by_stratum"] = {
+            kind: summary({side: own[kinds[own] == kind] for side, own in rows.items()})
+            for kind in STRATA
+        }
     return document
+
+
+def _interval(lost: np.ndarray) -> dict[str, Any]:
+    over_rules = stats.t_interval(lost)
+    return {"lost": over_rules.mean, "interval": [over_rules.low, over_rules.high]}
 
 
 def lesioned(policy: Policy, exam: Exam, step: int, kind: str, is_own: Sequence[bool]) -> Policy:
     """The policy with its memory exchanged before it acts at a step, see `own_parts`.
 
-    For all rows of the exam in one batch, rule by rule.
+    For all rows of the exam in one batch, rule by rule. What is exchanged and when is a part of the
+    memory, so other kinds and steps compile nothing.
     """
-    task, num = exam.task, len(exam.rules) * exam.episodes
     donor = _donors(exam)
 
-    def act(memory: Any, obs: Any, stream: Any) -> tuple[Any, Any]:
-        xp = obs.__array_namespace__()
-        is_now = xp.rint(task.layout.time(obs) * task.horizon) == step
-        leaves, rebuild = _flatten(policy, memory)
-        others = [leaf[donor] if own else leaf for leaf, own in zip(leaves, is_own, strict=True)]
-        if kind == "cleared":
-            others, _ = _flatten(policy, policy.init(None, num))
+    def init(rule: Any, num: int) -> Any:
+        inner, begun = policy.init(rule, num), policy.init(rule, num)
+        last = exam.task.horizon if kind == "swapped on" else step
+        return inner, begun, (donor, np.array([step, last], np.int32), np.bool_(kind == "cleared"))
 
-        def exchange(new: Any, old: Any) -> Any:
-            return xp.where(is_now.reshape(-1, *(1,) * (old.ndim - 1)), new, old)
+    act = _actor(policy.act, policy.backend, exam.task, tuple(is_own))
+    return replace(policy, init=init, act=act)
+
+
+@cache
+def _actor(act: Any, backend: str, task: Any, is_own: tuple[bool, ...]) -> Any:
+    """The one `act` of all lesions of a policy, so that the evaluator compiles it once."""
+
+    def act_lesioned(memory: Any, obs: Any, stream: Any) -> tuple[Any, Any]:
+        xp = obs.__array_namespace__()
+        inner, begun, lesion = memory
+        donor, (first, last), is_cleared = lesion
+        time = xp.rint(task.layout.time(obs) * task.horizon)
+        is_now = (first <= time) & (time <= last)
+        leaves, rebuild = _flatten(backend, inner)
+
+        def exchange(old: Any, fresh: Any) -> Any:
+            other = xp.where(is_cleared, fresh, old[donor])
+            return xp.where(is_now.reshape(-1, *(1,) * (old.ndim - 1)), other, old)
 
         exchanged = [
-            exchange(new, old) if own else old
-            for new, old, own in zip(others, leaves, is_own, strict=True)
+            exchange(old, fresh) if own else old
+            for old, fresh, own in zip(leaves, _flatten(backend, begun)[0], is_own, strict=True)
         ]
-        return policy.act(rebuild(exchanged), obs, stream)
+        inner, cell = act(rebuild(exchanged), obs, stream)
+        return (inner, begun, lesion), cell
 
-    return replace(policy, act=act)
+    return act_lesioned
 
 
 def own_parts(policy: Policy) -> list[bool]:
@@ -108,7 +193,7 @@ def own_parts(policy: Policy) -> list[bool]:
     """
     if policy.sees_rule:
         raise NoLesionError("it is told the rule and need not remember it")
-    few, more = (_flatten(policy, policy.init(None, num))[0] for num in (5, 7))
+    few, more = (_flatten(policy.backend, policy.init(None, num))[0] for num in (5, 7))
     if not all(hasattr(leaf, "shape") for leaf in few):
         raise NoLesionError("its memory is its own affair and cannot be exchanged from outside")
     is_own = [
@@ -132,9 +217,9 @@ def _donors(exam: Exam) -> np.ndarray:
 Rebuild = Callable[[Sequence[Any]], Any]
 
 
-def _flatten(policy: Policy, memory: Any) -> tuple[list[Any], Rebuild]:
+def _flatten(backend: str, memory: Any) -> tuple[list[Any], Rebuild]:
     """The arrays of a memory, and what makes a memory of such arrays."""
-    if policy.backend == "jax":
+    if backend == "jax":
         import jax
 
         leaves, form = jax.tree.flatten(memory)

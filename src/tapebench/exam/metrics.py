@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tapebench.base.shapes import Bool, Integer, Shaped
 from tapebench.exam import seating
 from tapebench.exam.exam import UNKNOWN, Exam
 from tapebench.exam.rollout import Episodes
@@ -30,8 +31,8 @@ SOFT = dict(zip(("soft_1_32", "soft_1_16", "soft_0_1"), map(str, TOLERANCES), st
 
 
 def rows(
-    episodes: Episodes, exam: Exam, optimal_steps: np.ndarray, **run: Any
-) -> dict[str, np.ndarray]:
+    episodes: Episodes, exam: Exam, optimal_steps: Integer[np.ndarray, "R E"], **run: Any
+) -> dict[str, Shaped[np.ndarray, " RE"]]:
     """One row per episode. `run` are columns that say whose they are: agent, seed, step, ..."""
     shape = episodes.success.shape
     column = np.arange(shape[1])
@@ -60,7 +61,7 @@ def rows(
     return table
 
 
-def rule_means(episodes: Episodes, exam: Exam, **run: Any) -> dict[str, np.ndarray]:
+def rule_means(episodes: Episodes, exam: Exam, **run: Any) -> dict[str, Shaped[np.ndarray, " R"]]:
     """One row per rule: the mean of every metric over its episodes."""
     table = _constant(run, len(exam.rules))
     table |= {
@@ -76,7 +77,7 @@ def rule_means(episodes: Episodes, exam: Exam, **run: Any) -> dict[str, np.ndarr
     }
 
 
-def counted(step: np.ndarray, last: int) -> np.ndarray:
+def counted(step: Integer[np.ndarray, " N"], last: int) -> Bool[np.ndarray, " N"]:
     """Which rows of a curve are of the last evaluations, those that count."""
     return np.isin(step, np.unique(step)[-last:])
 

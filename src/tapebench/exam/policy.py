@@ -25,6 +25,7 @@ import numpy as np
 
 from tapebench.base import seeding
 from tapebench.base.names import one_of
+from tapebench.base.shapes import Integer, Real
 from tapebench.physics import space
 from tapebench.tasks.layout import Layout
 from tapebench.tasks.task import Task
@@ -104,6 +105,12 @@ def _guided_actor(act: Any, note: Any, guide_act: Any, guide_note: Any, length: 
     return act_both
 
 
+def check_privilege(policy: Policy, task: Task) -> None:
+    """Refuse a policy that is told one rule where the rule switches: it would plan with a lie."""
+    if policy.sees_rule and task.schedule.switches:
+        raise ValueError(f"{policy.name} is told one rule, and in this task the rule switches")
+
+
 @cache
 def random(task: Task) -> Policy:
     """A uniformly random cell."""
@@ -156,6 +163,7 @@ def make(name: str, task: Task, split: Any = "fps30") -> Policy:
     module, _, function = NAMED[one_of("policy", name, NAMED)].partition(":")
     factory = getattr(import_module(module), function)
     made: Policy = factory(task, split) if name in OF_SPLIT else factory(task)
+    check_privilege(made, task)
     return made
 
 
@@ -167,8 +175,8 @@ def _no_note(memory: Any, cell: Any) -> Any:
     return memory
 
 
-def flip_a_one(cells: Any, stream: Any) -> Any:
-    """A random cell that is one in each row `[B, L]`; any cell where there is none."""
+def flip_a_one(cells: Real[Any, "B L"], stream: seeding.Stream) -> Integer[Any, " B"]:
+    """A random cell that is one in each row; any cell where there is none."""
     return (cells + seeding.uniform(stream, cells.shape[-1])).argmax(axis=-1)
 
 

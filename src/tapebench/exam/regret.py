@@ -1,6 +1,6 @@
 """A score taken apart against exact play: what not knowing costs anyone, and what each move lost.
 
-For tasks whose ideal player is computed (see `physics.bayes`). The prior is the exam's rules, each
+For tasks whose ideal player is computed (see `exam.bounds`). The prior is the exam's rules, each
 as likely as another. A move's regret is V*(tape, knowledge) - Q*(tape, knowledge, move), a chance
 of success, with the knowledge that everything seen in the episode gives. Over all rules of the exam
 the regrets of an episode add up to blind ceiling minus success: in the mean, as a policy may draw.
@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from tapebench.base.shapes import Float64, Integer
+from tapebench.exam import bounds
 from tapebench.exam.exam import SUBSETS, Exam
 from tapebench.exam.rollout import Episodes
 from tapebench.physics import bayes
@@ -22,18 +24,9 @@ from tapebench.physics.strata import STRATA, strata
 _SETS = np.arange(2**bayes.ENTRIES)
 
 
-LONGEST = 12
-"""Cells up to which a score is taken apart, which takes seconds."""
-
-
-def is_computed(exam: Exam) -> bool:
-    """Whether a score on this exam can be taken apart."""
-    task = exam.task
-    is_plain = not task.noise and not task.hidden and task.goal == 0
-    return is_plain and exam.trials == 1 and task.length <= LONGEST
-
-
-def take_apart(runs: Sequence[Episodes], exam: Exam, optimal_steps: np.ndarray) -> dict[str, Any]:
+def take_apart(
+    runs: Sequence[Episodes], exam: Exam, optimal_steps: Integer[np.ndarray, "R E"]
+) -> dict[str, Any]:
     """Ceiling, blind ceiling and success by side and stratum, on the exam's own tapes.
 
     `ceiling` is of who knows the rule, `blind_ceiling` of the ideal player who does not;
@@ -42,10 +35,9 @@ def take_apart(runs: Sequence[Episodes], exam: Exam, optimal_steps: np.ndarray) 
     so only over all of them does it add up to the shortfall.
     """
     task, rules = exam.task, [int(rule) for rule in exam.rules]
-    solution = ideal(exam)
-    starts = solution.ring.number[exam.tapes()[:, 0]]
+    solution = bounds.ideal(exam)
     known = (optimal_steps >= 0).mean(axis=1)
-    blind = bayes.success_by_class(solution, rules)[:, starts].mean(axis=1)
+    blind = bounds.blind_ceilings(exam, solution)
     success = np.mean([run.success.mean(axis=1) for run in runs], axis=0)
     figures = {
         "success": success,
@@ -74,66 +66,82 @@ def take_apart(runs: Sequence[Episodes], exam: Exam, optimal_steps: np.ndarray) 
     return document
 
 
-def ideal(exam: Exam) -> bayes.Solution:
-    """Bayes-optimal play for an exam's rules."""
-    task = exam.task
-    prior = bayes.parse_prior([int(rule) for rule in exam.rules])
-    return bayes.solve(prior, task.length, task.horizon, task.goal or 0)
-
-
 @dataclass(frozen=True)
 class Regret:
-    """What the moves of some episodes lost, each `[R, E, H]` in chance of success."""
+    """The moves of some episodes against Bayes-optimal play; zero after the end.
 
-    total: np.ndarray
-    """Zero or more; zero after the end."""
-    ignored: np.ndarray
+    In chances of success, given what the episode has shown so far.
+    """
+
+    value: Float64[np.ndarray, "R E H"]
+    """What the best move is worth."""
+    total: Float64[np.ndarray, "R E H"]
+    """What the move lost of it, zero or more."""
+    ignored: Float64[np.ndarray, "R E H"]
     """The part of moves that would be optimal for someone who had seen less of the law."""
+    best: np.ndarray
+    """The optimal cells as a bit mask, uint16."""
 
     @property
-    def control(self) -> np.ndarray:
+    def control(self) -> Float64[np.ndarray, "R E H"]:
         """The part of moves that are optimal for nobody who had seen a part of what was seen."""
         return self.total - self.ignored
 
 
 def regrets(episodes: Episodes, exam: Exam, solution: bayes.Solution) -> Regret:
     """The regret of every move, by playing the episodes again."""
-    task, ring = exam.task, solution.ring
-    rules = np.repeat(episodes.rules, episodes.cells.shape[1]).astype(np.uint32)
-    cells = episodes.cells.reshape(len(rules), -1)
-    tape = np.tile(exam.tapes()[: episodes.cells.shape[1], 0], len(episodes.rules))
-    knowledge = np.full(len(rules), bayes.NOTHING)
-    total, ignored = np.zeros((2, *cells.shape))
+    return judge(episodes.rules, episodes.cells, exam, solution)
+
+
+def judge(rules: np.ndarray, cells: np.ndarray, exam: Exam, solution: bayes.Solution) -> Regret:
+    """The same for moves `[R, E, H]` under rules `[R]` from the first E tapes of an exam.
+
+    Moves are cells, -1 after the end of an episode.
+    """
+    task, ring, shape = exam.task, solution.ring, cells.shape
+    rule = np.repeat(rules, shape[1]).astype(np.uint32)
+    cells = cells.reshape(len(rule), -1)
+    tape = np.tile(exam.tapes()[: shape[1], 0], len(rules))
+    knowledge = np.full(len(rule), bayes.NOTHING)
+    value, total, ignored = np.zeros((3, *cells.shape))
+    best = np.zeros(cells.shape, np.uint16)
+    bits = np.uint16(1) << np.arange(task.length, dtype=np.uint16)
     for step in range(task.horizon):
         rows = np.flatnonzero(cells[:, step] >= 0)
         if not len(rows):
             break
         left, chosen = task.horizon - step, cells[rows, step].astype(np.int64)
-        number = ring.number[tape[rows]]
-        move = (chosen + ring.turns[tape[rows]]) % task.length
+        number, turns = ring.number[tape[rows]], ring.turns[tape[rows]]
+        move = (chosen + turns) % task.length
         mass = solution.mass[knowledge[rows]]
-        lost = _lost(solution, number, knowledge[rows], move, left)
+        worth = _worth(solution, number, knowledge[rows], left)
+        highest = worth.max(axis=1)
+        lost = highest - worth[np.arange(len(rows)), move]
+        value[rows, step] = highest / mass
         total[rows, step] = lost / mass
+        turned = (np.arange(task.length) + turns[:, None]) % task.length
+        is_best = np.take_along_axis(worth == highest[:, None], turned, axis=1)
+        best[rows, step] = is_best @ bits
         losing = np.flatnonzero(lost)
         if len(losing):
             excused = _would_do(
                 solution, number[losing], knowledge[rows][losing], move[losing], left
             )
             ignored[rows[losing], step] = np.where(excused, (lost / mass)[losing], 0.0)
-        before, own = tape[rows], rules[rows]
+        before, own = tape[rows], rule[rows]
         after = task.family.step(before[:, None], chosen, own, task.space)[:, 0]
         knowledge[rows] = bayes.learn(knowledge[rows], before, chosen, after, task.length)
         tape[rows] = after
-    return Regret(total.reshape(episodes.cells.shape), ignored.reshape(episodes.cells.shape))
+    return Regret(*(part.reshape(shape) for part in (value, total, ignored, best)))
 
 
-def _lost(
-    solution: bayes.Solution, number: np.ndarray, knowledge: np.ndarray, move: np.ndarray, left: int
+def _worth(
+    solution: bayes.Solution, number: np.ndarray, knowledge: np.ndarray, left: int
 ) -> np.ndarray:
-    """The weight that each move gives away, `[N]`."""
+    """The weight that each flip will see solved, `[N, cells]`; many rows are alike."""
     kinds, kind = np.unique(number * bayes.STATES + knowledge, return_inverse=True)
-    worth = solution.weights(*np.divmod(kinds, bayes.STATES), left)
-    return (worth.max(axis=1, keepdims=True) - worth)[kind, move]
+    worth: np.ndarray = solution.weights(*np.divmod(kinds, bayes.STATES), left)[kind]
+    return worth
 
 
 def _would_do(

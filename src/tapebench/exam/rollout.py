@@ -11,6 +11,9 @@ row, so the order makes no difference to one that keeps its rows apart.
 With several *trials* a policy meets the same rule again and again and keeps its memory: an
 episode that ends is followed at once by the next trial, and the observed t/H, back at 0, is the
 only sign of it. After its last trial an episode stands still.
+
+Where the rule switches, a row's rule is its first one. Those that follow are fixed by the exam, the
+row's episode and its first rule, so that every policy meets the same.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapebench.base import seeding
-from tapebench.exam.policy import Policy
+from tapebench.base.shapes import Bool, Float64, Int16, Int64, Integer, Shaped, UInt8, UInt32
+from tapebench.exam.policy import Policy, check_privilege
 from tapebench.exam.seating import OWN, Seating, verdict
 from tapebench.gym import TapeVectorEnv
 from tapebench.physics import space
@@ -47,12 +51,11 @@ class Episodes:
 
     policy: str
     task: tasks.Task
-    rules: np.ndarray
-    """int `[R]`."""
-    cells: np.ndarray
-    """int16 `[R, E, H]`: the actions; -1 once the episode is over."""
-    wrong: np.ndarray
-    """int16 `[R, E, H + 1]`: wrong cells at the start and after each step; 0 from success on."""
+    rules: Int64[np.ndarray, " R"]
+    cells: Int16[np.ndarray, "R E H"]
+    """The actions; -1 once the episode is over."""
+    wrong: Int16[np.ndarray, "R E H+1"]
+    """Wrong cells at the start and after each step; 0 from success on."""
     salt: str = ""
     """Which exam: empty for the standard one."""
     trials: int = 1
@@ -60,28 +63,28 @@ class Episodes:
     first trial, the next as many every second one, on tapes further on in the exam."""
 
     @cached_property
-    def success(self) -> np.ndarray:
+    def success(self) -> Bool[np.ndarray, "R E"]:
         """Whether the goal was reached."""
         reached: np.ndarray = self.wrong[..., -1] == 0
         return reached
 
     @cached_property
-    def steps(self) -> np.ndarray:
+    def steps(self) -> Int64[np.ndarray, "R E"]:
         """Steps taken: up to success, or the whole horizon."""
         return (self.cells >= 0).sum(axis=-1)
 
     @cached_property
-    def final_distance(self) -> np.ndarray:
+    def final_distance(self) -> Float64[np.ndarray, "R E"]:
         """Distance at the end."""
         return self.wrong[..., -1] / self.task.length
 
     @cached_property
-    def auc_distance(self) -> np.ndarray:
+    def auc_distance(self) -> Float64[np.ndarray, "R E"]:
         """Mean distance over the H steps; after success the goal is kept, at distance 0."""
         return self.wrong[..., 1:].mean(axis=-1) / self.task.length
 
     @cached_property
-    def returns(self) -> np.ndarray:
+    def returns(self) -> Float64[np.ndarray, "R E"]:
         """Undiscounted sum of rewards."""
         distance = self.wrong / self.task.length
         rewards = tasks.reward(
@@ -89,8 +92,10 @@ class Episodes:
         )
         return np.where(self.cells >= 0, rewards, 0.0).sum(axis=-1)
 
-    def trace(self, rule_index: int, episode: int) -> tuple[np.ndarray, np.ndarray]:
-        """The tapes `[T + 1, L]` and the actions `[T]` of one episode, by playing it again."""
+    def trace(
+        self, rule_index: int, episode: int
+    ) -> tuple[UInt8[np.ndarray, "tapes L"], Int16[np.ndarray, " T"]]:
+        """The tapes and the actions of one episode, by playing it again."""
         actions = self.cells[rule_index, episode, : self.steps[rule_index, episode]]
         visible = replace(self.task, hidden=0)
         start = exam_start(visible, np.array([self.rules[rule_index]]), episode + 1, self.salt)
@@ -100,12 +105,12 @@ class Episodes:
             tapes.append(env.step(np.full(episode + 1, cell))[0][episode])
         return np.array(tapes)[:, : self.task.length].astype(np.uint8), actions
 
-    def soft_success(self, tolerance: float) -> np.ndarray:
+    def soft_success(self, tolerance: float) -> Bool[np.ndarray, "R E"]:
         """Whether the final distance is at most `tolerance`."""
         return self.final_distance <= tolerance
 
-    def by_trial(self, metric: np.ndarray) -> np.ndarray:
-        """A metric `[R, E]` as `[K, R, E / K]`, trial by trial."""
+    def by_trial(self, metric: Shaped[np.ndarray, "R E"]) -> Shaped[np.ndarray, "K R E//K"]:
+        """A metric trial by trial."""
         return metric.reshape(len(self.rules), self.trials, -1).swapaxes(0, 1)
 
 
@@ -138,7 +143,7 @@ def watch(
     seed: int = 0,
     salt: str = "",
     trials: int = 1,
-) -> tuple[Episodes, dict[str, np.ndarray], np.ndarray]:
+) -> tuple[Episodes, dict[str, Shaped[np.ndarray, "B looks ..."]], Bool[np.ndarray, "B looks"]]:
     """The same episodes as `rollout`, and what `look(memory, rule)` saw on the way.
 
     `look` is asked before the first step and after each, once the policy has seen where the step
@@ -162,8 +167,7 @@ class Sitting:
 
     policy: Policy
     task: tasks.Task
-    rules: np.ndarray
-    """uint32 `[R]`."""
+    rules: UInt32[np.ndarray, " R"]
     columns: int
     """Rows of each rule: B is R times as many, rule by rule."""
     salt: str
@@ -177,7 +181,7 @@ class Sitting:
         """How many rows there are."""
         return len(self.rules) * self.columns
 
-    def play(self, rows: np.ndarray, look: Any = None) -> Steps:
+    def play(self, rows: Integer[np.ndarray, " B"], look: Any = None) -> Steps:
         """Play some rows as one batch, seated in this order; a row may be there more than once."""
         draws = seeding.Stream(*(part[rows] for part in self.draws))
         run = _run_jax if self.policy.backend == "jax" else _run_numpy
@@ -189,14 +193,14 @@ class Sitting:
             )
         return steps
 
-    def actions(self, steps: Steps) -> np.ndarray:
-        """The cells of each row of a batch by trial and time, int16 `[B, K, H]`; -1 for none."""
+    def actions(self, steps: Steps) -> Int16[np.ndarray, "B K H"]:
+        """The cells of each row of a batch by trial and time; -1 for none."""
         cells = np.full((len(steps.cells), self.trials, self.task.horizon), -1, np.int16)
         row, column = np.nonzero(steps.moved)
         cells[row, steps.trial[row, column], steps.t[row, column]] = steps.cells[row, column]
         return cells
 
-    def episodes(self, played: Sequence[tuple[np.ndarray, Steps]]) -> Episodes:
+    def episodes(self, played: Sequence[tuple[Integer[np.ndarray, " B"], Steps]]) -> Episodes:
         """Batches, each with the rows that were seated in it, put back in order.
 
         Of a row that was played more than once the first time counts. Rows that nobody has played
@@ -232,7 +236,7 @@ class Sitting:
     def check(
         self,
         seating: Seating,
-        played: Sequence[tuple[np.ndarray, Steps]],
+        played: Sequence[tuple[Integer[np.ndarray, " B"], Steps]],
         afresh: Callable[[], AbstractContextManager[Policy]] | None = None,
     ) -> str:
         """Does the policy keep its rows apart? Some rows are played twice more; see `seating.ROWS`.
@@ -266,6 +270,7 @@ def prepare(
     members = np.array(task.rules if rules is None else splits.check_rules(rules), np.uint32)
     episode = np.tile(np.arange(episodes), len(members))
     draws = seeding.policy_streams(seed, policy.name, members.repeat(episodes), episode)
+    check_privilege(policy, task)
     start = exam_start(task, members, episodes, salt, trials)
     return Sitting(policy, task, members, episodes, salt, trials, start, draws)
 
@@ -274,47 +279,54 @@ def prepare(
 class Steps:
     """A batch step by step, N steps of B rows, before it is sorted into trials."""
 
-    cells: np.ndarray
-    """int16 `[B, N]`: the action; -1 in a row that is over, `_INVALID` if it was none."""
-    wrong: np.ndarray
-    """int16 `[B, N]`: wrong cells after the step."""
-    trial: np.ndarray
-    """int `[B, N]`: the trial that the step belongs to."""
-    t: np.ndarray
-    """int `[B, N]`: steps taken in that trial before it."""
-    looks: dict[str, np.ndarray]
-    """`[B, N + 1, ...]`: what was watched, if anything was."""
+    cells: Int16[np.ndarray, "B N"]
+    """The action; -1 in a row that is over, `_INVALID` if it was none."""
+    wrong: Int16[np.ndarray, "B N"]
+    """Wrong cells after the step."""
+    trial: Integer[np.ndarray, "B N"]
+    """The trial that the step belongs to."""
+    t: Integer[np.ndarray, "B N"]
+    """Steps taken in that trial before it."""
+    looks: dict[str, Shaped[np.ndarray, "B N+1 ..."]]
+    """What was watched, if anything was."""
 
     @property
-    def moved(self) -> np.ndarray:
+    def moved(self) -> Bool[np.ndarray, "B N"]:
         return self.cells != -1
 
 
 @dataclass(frozen=True)
 class Start:
-    """The first states of B episodes in each of K trials: arrays `[K, B, ...]`."""
+    """The first states of B episodes in each of K trials, or in one of them."""
 
-    rule: np.ndarray
-    tape: np.ndarray
-    goal: np.ndarray
+    rule: Integer[np.ndarray, "*K B"]
+    tape: UInt32[np.ndarray, "*K B W"]
+    goal: UInt32[np.ndarray, "*K B W"]
     stream: seeding.Stream
+    later: np.ndarray
+    """uint32 `[K, B, S]`: the rules that follow where the rule switches S times."""
 
-    def trial(self, number: Any) -> Start:
-        """One trial, `[B, ...]`; or, given `[B]` numbers, for each episode the trial it is in."""
+    def trial(self, number: int | Integer[np.ndarray, " B"]) -> Start:
+        """One trial; or, given a number for each, for each episode the trial it is in."""
         place = number if isinstance(number, int) else (number, np.arange(self.rule.shape[1]))
         return self._at(place)
 
-    def rows(self, rows: np.ndarray) -> Start:
+    def rows(self, rows: Integer[np.ndarray, " B"]) -> Start:
         """Some of the episodes, in this order."""
         return self._at((slice(None), rows))
 
     def _at(self, place: Any) -> Start:
         parts = (self.rule[place], self.tape[place], self.goal[place])
-        return Start(*parts, seeding.Stream(*(part[place] for part in self.stream)))
+        stream = seeding.Stream(*(part[place] for part in self.stream))
+        return Start(*parts, stream, self.later[place])
 
 
 def exam_start(
-    task: tasks.Task, rules: np.ndarray, episodes: int, salt: str, trials: int = 1
+    task: tasks.Task,
+    rules: Integer[np.ndarray, " R"],
+    episodes: int,
+    salt: str,
+    trials: int = 1,
 ) -> Start:
     """Every rule from every exam tape, rule by rule, then trial by trial."""
     count = trials * episodes
@@ -330,12 +342,12 @@ def exam_start(
         apart = values.reshape(trials, episodes, *values.shape[1:])
         return np.tile(apart, (1, len(rules)) + (1,) * (values.ndim - 1))
 
-    return Start(
-        rule=np.tile(rules.repeat(episodes), (trials, 1)),
-        tape=on_every_rule(tapes),
-        goal=on_every_rule(goals),
-        stream=seeding.Stream(*map(on_every_rule, streams)),
-    )
+    rule = np.tile(rules.repeat(episodes), (trials, 1))
+    stream = seeding.Stream(*map(on_every_rule, streams))
+    later = np.zeros((*rule.shape, 0), np.uint32)
+    if task.schedule.switches:
+        later = task.schedule.later_rules(stream, rule, task.rules)
+    return Start(rule, on_every_rule(tapes), on_every_rule(goals), stream, later)
 
 
 def _vector_env(task: tasks.Task, start: Start) -> tuple[TapeVectorEnv, np.ndarray, np.ndarray]:
@@ -352,7 +364,7 @@ def _given(task: tasks.Task, start: Start) -> dict[str, Any]:
         "tape": space.unpack(start.tape, task.length),
         "goal": space.unpack(start.goal, task.length),
         "stream": start.stream,
-    }
+    } | ({"switch_to": start.later} if task.schedule.switches else {})
 
 
 def _run_numpy(
@@ -362,7 +374,16 @@ def _run_numpy(
     trials, num = start.rule.shape
     env, obs, _ = _vector_env(task, start.trial(0))
     memory = policy.init(start.rule[0], num)
-    trial, t = np.zeros(num, int), np.zeros(num, int)
+
+    def present() -> np.ndarray:
+        """The rule that acts next in each row, `[B]`."""
+        rule: np.ndarray = start.rule[0]
+        if task.schedule.switches:
+            now = start.trial(trial.clip(max=trials - 1))
+            rule = task.schedule.rule_at(taken, rule, now.later.T)
+        return rule
+
+    trial, t, taken = (np.zeros(num, int) for _ in range(3))
     columns: list[tuple[np.ndarray, ...]] = []
     looks: list[dict[str, Any]] = []
     for _ in range(trials * task.horizon):
@@ -370,14 +391,16 @@ def _run_numpy(
         memory, action = policy.act(memory, obs, draws)
         draws = seeding.advance(draws)
         if look is not None:
-            looks.append(look(memory, start.rule[0]))
+            looks.append(look(memory, present()))
         after, _, terminated, truncated, info = env.step(action)
         wrong = np.rint(info["distance"] * task.length).astype(np.int16)
         cells = np.where(running, np.asarray(action), -1).astype(np.int16)
         columns.append((cells, wrong, trial, t))
         is_over = running & (terminated | truncated)
+        taken = np.where(running, t + 1, taken)
         trial, t = trial + is_over, np.where(is_over, 0, t + running)
         again = is_over & (trial < trials)
+        taken = np.where(again, 0, taken)
         if again.any():
             following = _given(task, start.trial(trial.clip(max=trials - 1)))
             after, _ = env.reset(options={**following, "reset_mask": again})
@@ -385,7 +408,7 @@ def _run_numpy(
         if look is None and not (trial < trials).any():
             break
     if look is not None:
-        looks.append(look(policy.act(memory, obs, draws)[0], start.rule[0]))
+        looks.append(look(policy.act(memory, obs, draws)[0], present()))
     cells, wrong, trial, t = (np.stack(column, axis=1) for column in zip(*columns, strict=True))
     names = looks[0] if looks else ()
     return Steps(
@@ -409,6 +432,7 @@ def _run_jax(
         rule=jnp.asarray(start.rule),
         t=jnp.zeros(start.rule.shape, jnp.int32),
         stream=seeding.Stream(*map(jnp.asarray, start.stream)),
+        later=tuple(map(jnp.asarray, np.moveaxis(start.later, -1, 0))),
     )
     memory = policy.init(starts.rule[0], start.rule.shape[1])
     taken = slice(len(start.rule) * task.horizon)

@@ -9,6 +9,8 @@ import numpy as np
 
 from tapebench import stats
 from tapebench.base import seeding
+from tapebench.base.shapes import Integer
+from tapebench.exam import bounds, by_stratum
 from tapebench.exam.baselines import PLANNER, Baseline
 from tapebench.exam.exam import SUBSETS, Exam
 from tapebench.exam.metrics import METRICS, SOFT
@@ -21,7 +23,7 @@ from tapebench.tasks.task import Task
 def score(
     runs: Sequence[Episodes],
     exam: Exam,
-    optimal_steps: np.ndarray,
+    optimal_steps: Integer[np.ndarray, "R E"],
     beside: Mapping[str, Baseline],
     *,
     policy: str,
@@ -41,6 +43,7 @@ def score(
         "exam_hash": exam.hash,
         "length": exam.task.length,
         "horizon": exam.task.horizon,
+        **({"switch": list(switches)} if (switches := exam.task.schedule.switches) else {}),
         "episodes_per_rule": exam.episodes,
         "trials": exam.trials,
         "runs": len(runs),
@@ -48,6 +51,8 @@ def score(
     }
     for subset in SUBSETS:
         document[subset] = _score_subset(runs, exam, ceilings, beside, subset)
+    document["by_stratum"] = _by_stratum(runs, exam, ceilings, beside)
+    document["no_strata"] = by_stratum.why_unknown(exam) or None
     document |= _drop(runs, exam, ceilings)
     document["by_type"] = _by_type(runs, exam, ceilings)
     if exam.trials > 1:
@@ -137,6 +142,23 @@ def _drop(runs: Sequence[Episodes], exam: Exam, ceilings: np.ndarray) -> dict[st
     )
     parts = stats.decompose_drop(seen, held_out, rng)
     return found | {"drop_composition": parts.composition.mean, "drop_rest": parts.rest.mean}
+
+
+def _by_stratum(
+    runs: Sequence[Episodes],
+    exam: Exam,
+    ceilings: np.ndarray,
+    beside: Mapping[str, Baseline],
+) -> dict[str, dict[str, Any]]:
+    """Success by stratum and side, next to that of baselines and to what bounds it."""
+    success = np.array([run.success for run in runs], float)
+    scores = by_stratum.success_by_stratum(
+        success, exam, lambda part, group: _interval(part, group.stratum, group.side)
+    )
+    bound = bounds.bounds(exam)
+    figures = {name: baseline["success"] for name, baseline in beside.items()}
+    figures |= {"memoryless": bound.memoryless, "blind_ceiling": bound.blind_ceiling}
+    return by_stratum.as_dict(scores, exam, figures | {"ceiling": ceilings})
 
 
 def _by_type(

@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from tapebench.base.shapes import Int64, Integer
+
 VERSION = 2
 """Version of the seating. In version 1 rows came in the order of the rules; results that do not
 name their seating are of that version."""
@@ -46,7 +48,7 @@ class Seating:
     batch: int | None = None
     """Rows in a batch; None plays all of them at once."""
 
-    def order(self, num: int, purpose: str = "order") -> np.ndarray:
+    def order(self, num: int, purpose: str = "order") -> Int64[np.ndarray, " num"]:
         """A permutation of `num` rows.
 
         By a keyed cryptographic hash: who has met many rows of an order cannot tell the next.
@@ -54,14 +56,14 @@ class Seating:
         marks = [self._mark(purpose, row) for row in range(num)]
         return np.array(sorted(range(num), key=marks.__getitem__), dtype=int)
 
-    def batches(self, num: int) -> list[np.ndarray]:
+    def batches(self, num: int) -> list[Int64[np.ndarray, " B"]]:
         """All rows in batches of one size. The last is filled up with rows that were played."""
         order = self.order(num)
         size = num if self.batch is None else min(self.batch, num)
         short = -num % size
         return list(np.concatenate([order, order[:short]]).reshape(-1, size))
 
-    def check(self, num: int) -> tuple[int, np.ndarray, np.ndarray]:
+    def check(self, num: int) -> tuple[int, Int64[np.ndarray, " seats"], Int64[np.ndarray, " B"]]:
         """What to play again: the number of a batch, some of its seats, and other neighbours.
 
         The last are the rows of a whole batch in which those seats are taken by whom they were,
@@ -92,7 +94,11 @@ OWN = Seating(b"tapebench")
 """The order of our own policies, a named one, so that what they do repeats to the bit."""
 
 
-def verdict(first: np.ndarray, among_same: np.ndarray, among_others: np.ndarray) -> str:
+def verdict(
+    first: Integer[np.ndarray, "seats K H"],
+    among_same: Integer[np.ndarray, "seats K H"],
+    among_others: Integer[np.ndarray, "seats K H"],
+) -> str:
     """One of `ROWS`, from the actions of the same rows played three times.
 
     Who plays otherwise among the same neighbours is `not repeatable`, by chance of its own or by

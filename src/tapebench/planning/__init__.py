@@ -1,4 +1,4 @@
-"""What planning and inference reach, without learning: the references beside learned agents.
+"""References that need no training: planning with the true rule, and inference of it.
 
 `exam.policy.make` makes them by name.
 """

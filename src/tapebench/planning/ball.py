@@ -56,9 +56,9 @@ class Ball:
         """Steps home of these tapes (any shape), `OUTSIDE` for those not in the ball."""
         home = np.full(tapes.shape, OUTSIDE)
         maybe = np.nonzero(self._slots[_slot(tapes, self._slots)])
-        asked = tapes[maybe]
-        place = np.searchsorted(self.tapes, asked).clip(max=len(self.tapes) - 1)
-        home[maybe] = np.where(self.tapes[place] == asked, self.steps[place], OUTSIDE)
+        candidates = tapes[maybe]
+        index = np.searchsorted(self.tapes, candidates).clip(max=len(self.tapes) - 1)
+        home[maybe] = np.where(self.tapes[index] == candidates, self.steps[index], OUTSIDE)
         return home
 
     @cached_property
@@ -91,9 +91,9 @@ def evolve(tapes: np.ndarray, rule: int, length: int, radius: int = 1) -> np.nda
     full = space.full(length)
     # The polynomial of the rule over the field of two elements: coefficients by their factors.
     values = [(rule >> index) & 1 for index in range(1 << (2 * radius + 1))]
-    places = [1 << bit for bit in range(2 * radius + 1)]
-    for place in places:
-        values = [value ^ (values[i ^ place] if i & place else 0) for i, value in enumerate(values)]
+    masks = [1 << bit for bit in range(2 * radius + 1)]
+    for mask in masks:
+        values = [value ^ (values[i ^ mask] if i & mask else 0) for i, value in enumerate(values)]
     # Bit j of an index is the cell radius - j to the right.
     factors = [_turned(tapes, radius - bit, length) for bit in range(2 * radius + 1)]
 
@@ -111,8 +111,8 @@ def evolve(tapes: np.ndarray, rule: int, length: int, radius: int = 1) -> np.nda
         times = factors[-1] & times
         return times if without is None else without ^ times
 
-    found = polynomial(values, factors)
-    return np.zeros_like(tapes) if found is None else np.array(found)
+    updated = polynomial(values, factors)
+    return np.zeros_like(tapes) if updated is None else np.array(updated)
 
 
 def _turned(tapes: np.ndarray, by: int, length: int) -> np.ndarray:
@@ -154,8 +154,8 @@ def predecessors(
     grown = np.arange(1 << first, dtype=np.uint32).repeat(len(tapes))
     for cell in range(first, length):
         last = (grown >> np.uint32(cell - first)) & np.uint32((1 << first) - 1)
-        wanted = (target >> np.uint32(cell - radius)) & np.uint32(1)
-        fits = [np.flatnonzero(table[last, bit] == wanted) for bit in (0, 1)]
+        target_cell = (target >> np.uint32(cell - radius)) & np.uint32(1)
+        fits = [np.flatnonzero(table[last, bit] == target_cell) for bit in (0, 1)]
         with_one = grown[fits[1]] | np.uint32(1 << cell)
         grown = np.concatenate([grown[fits[0]], with_one])
         target = np.concatenate([target[fits[0]], target[fits[1]]])
@@ -172,7 +172,7 @@ def ball(rule: int, length: int, goal: int = 0, limit: int = LARGE, radius: int 
     if length > MAX_LENGTH:
         raise ValueError(f"search takes tapes up to {MAX_LENGTH} cells, not {length}")
     rng = seeding.generator(rule, "ball", length, goal)
-    known = layer = np.array([goal], np.uint32)
+    ball_tapes = layer = np.array([goal], np.uint32)
     steps = np.zeros(1, np.uint8)
     is_thinned = False
 
@@ -186,21 +186,21 @@ def ball(rule: int, length: int, goal: int = 0, limit: int = LARGE, radius: int 
     every_cell = np.uint32(1) << np.arange(length, dtype=np.uint32)
     is_live = _live_tapes(rule, length) if radius == 1 else _any_tape
     for number in range(1, int(OUTSIDE)):
-        room = limit - len(known)
+        room = limit - len(ball_tapes)
         if room <= 0 or (is_thinned and number > LAYERS):
             break
         before, are_all = predecessors(thin(layer, room), rule, length, 2 * limit, rng, radius)
         is_thinned |= not are_all
         reached = (thin(before, limit // 2)[:, None] ^ every_cell).ravel()
         reached = np.unique(reached[is_live(reached)])
-        layer = thin(reached[~np.isin(reached, known, assume_unique=True)], room)
+        layer = thin(reached[~np.isin(reached, ball_tapes, assume_unique=True)], room)
         if not len(layer):
             break
-        order = np.argsort(np.concatenate([known, layer]), kind="stable")
-        known = np.concatenate([known, layer])[order]
+        order = np.argsort(np.concatenate([ball_tapes, layer]), kind="stable")
+        ball_tapes = np.concatenate([ball_tapes, layer])[order]
         steps = np.concatenate([steps, np.full(len(layer), number, np.uint8)])[order]
     is_complete = not len(layer) and not is_thinned
-    return Ball(rule, length, known, steps, is_complete, radius)
+    return Ball(rule, length, ball_tapes, steps, is_complete, radius)
 
 
 def _any_tape(tapes: np.ndarray) -> np.ndarray:

@@ -106,8 +106,8 @@ def find_ways(
         for rows in (left[start : start + at_once] for start in range(0, len(left), at_once)):
             steps = [budget[row] for row in rows]
             settle = _settler(stream, rows, number)
-            found = _beam_pass(tapes[rows], steps, around, goal, attempt, width, settle)
-            for row, way in zip(rows, found, strict=True):
+            ways_by_row = _beam_pass(tapes[rows], steps, around, goal, attempt, width, settle)
+            for row, way in zip(rows, ways_by_row, strict=True):
                 ways[row] = way
         if around.is_complete:
             break
@@ -256,10 +256,10 @@ def _trace_back(
 ) -> list[int]:
     """The cells that led to a candidate of the current depth, first to last."""
     cells = [candidate % length]
-    place = candidate // length
+    slot = candidate // length
     for parents, flips in reversed(history):
-        cells.append(int(flips[row, place]))
-        place = int(parents[row, place])
+        cells.append(int(flips[row, slot]))
+        slot = int(parents[row, slot])
     return cells[::-1]
 
 
@@ -289,13 +289,13 @@ def optimal(task: Task) -> Policy:
             solve = _remembered_steps if task.length <= 16 else exact.steps_to_goal
             steps = solve(rule, task.length, task.horizon, task.goal or 0)
             return [_shortest(int(tape), rule, task.length, steps) for tape in tapes]
-        known = _exam_ways(rule) if task.length == 32 and task.goal == 0 else {}
-        ways = [known.get(int(tape)) for tape in tapes]
-        unknown = [row for row, tape in enumerate(tapes) if int(tape) not in known]
+        exam_ways = _exam_ways(rule) if task.length == 32 and task.goal == 0 else {}
+        ways = [exam_ways.get(int(tape)) for tape in tapes]
+        unknown = [row for row, tape in enumerate(tapes) if int(tape) not in exam_ways]
         if unknown:
             left, own = [task.horizon] * len(unknown), of_rows(stream, unknown)
-            found = find_ways(tapes[unknown], left, rule, task.length, task.goal or 0, own)
-            for row, way in zip(unknown, found, strict=True):
+            searched = find_ways(tapes[unknown], left, rule, task.length, task.goal or 0, own)
+            for row, way in zip(unknown, searched, strict=True):
                 ways[row] = way
         return [way if way is not None and len(way) <= task.horizon else None for way in ways]
 
@@ -313,7 +313,7 @@ def check_plannable(task: Task) -> None:
 
 
 _remembered_steps = cache(exact.steps_to_goal)
-"""Rows begin their trials at different times, so the same rule is asked for again and again."""
+"""Rows begin their trials at different times, so the same rule recurs again and again."""
 
 
 def _shortest(tape: int, rule: int, length: int, steps: np.ndarray) -> list[int] | None:

@@ -13,6 +13,11 @@ in the cells that became anything but bit k of z. Everything here rests on that:
 
 `information_gain` is the definition itself, slow and in NumPy: what the fast form is tested
 against. All entropies are in nats. What they do and do not imply is in `docs/theory.md`.
+
+Where the rule switches, the belief is a mixture over how long the present rule has acted already:
+Bayesian online changepoint detection (Adams and MacKay, 2007). Every run of one rule has a
+posterior of its own, but what is believed of the rule is their mean, and that obeys a recursion of
+its own (`shift`), so that runs need not be held apart.
 """
 
 from __future__ import annotations
@@ -124,6 +129,25 @@ def update(log_belief: Array, mismatch: Array, noise: Any = 0.0, floor: Any = FL
     return weighed - logsumexp(weighed, axis=-1, keepdims=True)
 
 
+def expected_hazard(task: Task) -> float:
+    """How likely a rule changes after a step, for who knows how often it does but not when."""
+    return len(task.schedule.switches) / max(task.horizon - 1, 1)
+
+
+def shift(log_belief: Any, candidates: Any, hazard: Any) -> Array:
+    """The belief `[..., 256]` about the next step's rule, from that about the last step's.
+
+    With probability `hazard` the rule has changed to another one of the candidates, any of them
+    alike; `candidates[256]` is True for these. This is the mixture over all run lengths in which a
+    rule is drawn anew, the same one again included, with hazard n / (n - 1) times as high.
+    """
+    now = jnp.exp(log_belief)
+    num = jnp.asarray(candidates).sum()
+    moved = (1 - now) / jnp.maximum(num - 1, 1)
+    rate = jnp.where(num > 1, hazard, 0.0)
+    return jnp.where(candidates, jnp.log((1 - rate) * now + rate * moved), -jnp.inf)
+
+
 def expected_distances(belief: Array, found: Array, goal: Any, length: int) -> Array:
     """E_b[dist] after each flip `[..., A]`, for a belief `[..., 256]` and a goal `[..., W]`.
 
@@ -229,6 +253,10 @@ class Memory:
     goal_weight: Array
     noise: Array
     floor: Array
+    hazard: Array | None = None
+    """Nothing for a filter that takes it for granted that the rule stays."""
+    candidates: Array | None = None
+    """bool `[256]`: the rules it believes possible, where they may change."""
 
 
 def posterior(memory: Memory) -> Array:
@@ -245,6 +273,7 @@ def bayes_filter(
     goal_weight: float = 1.0,
     noise: float | None = None,
     floor: float = FLOOR,
+    hazard: float | None = None,
     name: str = "bayes",
 ) -> Policy:
     """Filter the rule, then flip the cell with the best `-goal_weight E_b[dist] + beta IG`.
@@ -257,6 +286,9 @@ def bayes_filter(
     cell count where the deterministic likelihood asks only whether a rule is contradicted at all.
     Of hidden cells and of those beside them it learns nothing, and like `policy.greedy` it plans
     as if they were zeros.
+
+    `hazard` is the probability it gives to a change of the rule after each step, by default as
+    often as the task has it. What it believes is then about the rule that acts next.
     """
     if np.size(candidates) == 0:
         raise ValueError("the candidate set is empty: give at least one rule to believe in")
@@ -271,6 +303,9 @@ def bayes_filter(
         raise ValueError(f"noise must be at least 0 and below 1, not {assumed}")
     if not 0 < floor < 1:
         raise ValueError(f"floor must be above 0 and below 1, not {floor}")
+    rate = expected_hazard(task) if hazard is None else hazard
+    if not 0 <= rate <= 1:
+        raise ValueError(f"hazard must be from 0 to 1, not {rate}")
 
     def init(rule: Any, num: int) -> Memory:
         return Memory(
@@ -282,6 +317,8 @@ def bayes_filter(
             goal_weight=jnp.float32(goal_weight),
             noise=jnp.float32(assumed),
             floor=jnp.float32(floor),
+            hazard=jnp.float32(rate) if rate else None,
+            candidates=prior > -jnp.inf if rate else None,
         )
 
     act = _actor(task.length, task.goal, task.hidden)
@@ -315,6 +352,8 @@ def _act(
 
     mismatch = mismatches(memory.tape, memory.cell, tape, length, readable)
     learned = update(memory.log_belief, mismatch, memory.noise, memory.floor)
+    if memory.hazard is not None:
+        learned = shift(learned, memory.candidates, memory.hazard)
     log_belief = jnp.where((time > memory.time)[:, None], learned, memory.log_belief)
 
     belief = jnp.exp(log_belief)

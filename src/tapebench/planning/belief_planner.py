@@ -4,10 +4,13 @@ The posterior is that of `tapebench.planning.belief`. While no rule is sure the 
 episode is one that shows the most of it, and so is any later one for which nothing is planned.
 After the first the most probable rule is taken for the true one and
 `tapebench.planning.beam` plans with it. A plan is kept while the tape does what it foresaw;
-one surprise, and the posterior, which the surprise has changed, is asked again.
+one surprise, after which the updated posterior is planned with again.
 
 The posterior outlives the episode: a row whose time is back at zero is in another trial with the
 same rule, and plans at once if it is sure of it.
+
+Where the rule switches the posterior allows for that, see `belief.shift`: the surprise then speaks
+for the rules that explain it, and a plan is made with one of them.
 """
 
 from __future__ import annotations
@@ -79,7 +82,8 @@ def belief_planner(
             t=np.full(num, task.horizon),
         )
 
-    return blind(Policy(name, init, partial(_act, task), backend="numpy", belief=posterior))
+    act = partial(_act, task, candidates)
+    return blind(Policy(name, init, act, backend="numpy", belief=posterior))
 
 
 def belief_planner_of_split(task: Task, split: str | Path | splits.Split) -> Policy:
@@ -93,13 +97,22 @@ def posterior(memory: _Memory) -> np.ndarray:
 
 
 def _act(
-    task: Task, memory: _Memory, obs: np.ndarray, stream: seeding.Stream
+    task: Task,
+    candidates: tuple[int, ...],
+    memory: _Memory,
+    obs: np.ndarray,
+    stream: seeding.Stream,
 ) -> tuple[_Memory, np.ndarray]:
     cells, t = task.layout.cells(obs), beam.read_time(obs, task)
     tape = space.pack(cells)
     learned = _learn(memory.log_belief, memory.tape, memory.cell, tape, task.length)
+    hazard = belief.expected_hazard(task)
+    if hazard:
+        possible = np.isfinite(belief.log_prior(candidates))
+        learned = _shift(learned, possible, np.float32(hazard))
     log_belief = np.where((t > memory.t)[:, None], learned, memory.log_belief)
-    is_sure = log_belief.max(axis=1) > np.log(SURE)
+    # What may change at any time is never sure: a rule counts as known if it would be sure to stay.
+    is_sure = log_belief.max(axis=1) > np.log(SURE * (1 - hazard))
     is_running = (tape[:, 0] != np.uint32(task.goal or 0)) & (t < task.horizon)
 
     memory = replace(memory, log_belief=log_belief)
@@ -151,11 +164,14 @@ def _learn(log_belief: Any, before: Any, cell: Any, after: Any, length: int) -> 
     return belief.update(log_belief, belief.mismatches(before, cell, after, length))
 
 
+_shift = jax.jit(belief.shift)
+
+
 @partial(jax.jit, static_argnames="task")
 def _most_telling(log_belief: Any, tape: Any, tie: Any, task: Task) -> jax.Array:
     """The flip with the greatest information gain, ties by the random numbers `tie[B, L]`."""
     every_cell = jnp.arange(task.length)
     flipped = space.flip(tape[:, None], jnp.broadcast_to(every_cell, tie.shape))
-    found = belief.neighbourhoods(flipped, task.length)
-    gains = belief.information_gains(jnp.exp(log_belief), found)
+    neighbourhoods = belief.neighbourhoods(flipped, task.length)
+    gains = belief.information_gains(jnp.exp(log_belief), neighbourhoods)
     return (gains + 1e-3 * tie).argmax(axis=-1)

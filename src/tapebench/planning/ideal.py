@@ -1,8 +1,8 @@
-"""Two players at the edges of what can be had without being told the rule, to be evaluated.
+"""Two reference policies that are not told the rule: the Bayes-optimal one and a memoryless one.
 
 `bayes-optimal` plays what `physics.bayes` computes: it remembers which entries of the rule's table
 it has seen, and chooses evenly among the moves that are optimal for its prior. `memoryless` plays
-the best policy of tape and time alone that was found, and so never acts on the rule.
+the best known policy of tape and time alone, and so never acts on the rule.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ class _Memory:
     knowledge: np.ndarray
     """`[B]`."""
     tape: np.ndarray
-    """What was seen last, `[B]`."""
+    """The last observed tape, `[B]`."""
     cell: np.ndarray
-    """What was flipped then."""
+    """The cell flipped in it, `[B]`."""
     t: np.ndarray
-    """The step at which it was seen."""
+    """The step at which it was observed, `[B]`."""
 
 
 def bayes_optimal(task: Task) -> Policy:
-    """Bayes-optimal play that thinks all rules of the universe alike at first."""
+    """Bayes-optimal play with a uniform prior over all rules of the universe."""
     return _ideal(task, task.universe.rules, "bayes-optimal")
 
 
 def bayes_optimal_of_split(task: Task, split: str | Path | splits.Split) -> Policy:
-    """`bayes_optimal` that thinks only the training rules of a split possible."""
+    """`bayes_optimal` with a uniform prior over the training rules of a split."""
     return _ideal(task, splits.load(split).train, "bayes-optimal-train")
 
 
@@ -48,6 +48,8 @@ def check_ideal(task: Task) -> None:
     """Refuse a task whose ideal player is not computed."""
     if task.noise or task.hidden:
         raise ValueError("ideal play is computed without noise and without hidden cells")
+    if task.schedule.switches:
+        raise ValueError("ideal play is computed for rules that do not switch")
     if task.goal is None:
         raise ValueError("ideal play is computed for a fixed goal")
     bayes.make_ring(task.length, task.goal)
@@ -55,7 +57,7 @@ def check_ideal(task: Task) -> None:
 
 @cache
 def solution(rules: tuple[int, ...], length: int, horizon: int, goal: int) -> bayes.Solution:
-    """Bayes-optimal play for rules that are alike at first, kept for the next who asks."""
+    """Bayes-optimal play under a uniform prior over `rules`, cached."""
     return bayes.solve(bayes.parse_prior(rules), length, horizon, goal)
 
 
@@ -77,20 +79,20 @@ def _act(
     ideal = solution(rules, task.length, task.horizon, task.goal or 0)
     tape, t = space.pack(task.layout.cells(obs))[:, 0], read_time(obs, task)
     learned = bayes.learn(memory.knowledge, memory.tape, memory.cell, tape, task.length)
-    # Where time has not gone on, a new trial has begun.
+    # Where time has not advanced, a new trial has begun.
     memory = replace(memory, knowledge=np.where(t > memory.t, learned, memory.knowledge))
-    chance = seeding.uniform(stream, task.length)
-    cell = chance.argmax(axis=1)  # for who is done
+    tie_break = seeding.uniform(stream, task.length)
+    cell = tie_break.argmax(axis=1)  # where the episode is over
     for now in np.unique(t[t < task.horizon]):
         rows = np.flatnonzero(t == now)
         left = task.horizon - int(now)
         is_best = ideal.optimal_cells(tape[rows], memory.knowledge[rows], left)
-        cell[rows] = np.where(is_best, 1 + chance[rows], 0).argmax(axis=1)
+        cell[rows] = np.where(is_best, 1 + tie_break[rows], 0).argmax(axis=1)
     return replace(memory, tape=tape, cell=cell.astype(np.uint32), t=t), cell
 
 
 def memoryless_player(task: Task) -> Policy:
-    """The best policy of tape and time alone that was found for all rules of the universe."""
+    """The best known policy of tape and time alone, for all rules of the universe."""
     check_ideal(task)
     act = partial(_act_memoryless, task)
     return blind(Policy("memoryless", lambda rule, num: (), act, backend="numpy"))

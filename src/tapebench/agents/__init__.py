@@ -1,4 +1,4 @@
-"""Learned agents by name. Each is one file with a `Config` and a `make`, imported when asked for:
+"""Learned agents by name. Each is one file with a `Config` and a `make`, imported on demand:
 until then there is no JAX.
 
     agent = agents.make("dqn", *env.make(), width=128)
@@ -40,8 +40,8 @@ def load(name: str) -> tuple[type[Any], Make]:
     one by itself, since the names of agents are also read from results that others made.
     """
     if not is_from_outside(name):
-        place = one_of("agent", name, NAMES).replace("-", "_")
-        module = import_module(f"tapebench.agents.{place}")
+        module_name = one_of("agent", name, NAMES).replace("-", "_")
+        module = import_module(f"tapebench.agents.{module_name}")
     else:
         module = _import_from_outside(name)
     return module.Config, module.make
@@ -62,9 +62,9 @@ def source_hash(name: str) -> str:
 
 
 def _import_from_outside(name: str) -> ModuleType:
-    place = os.environ.get(PATH)
-    if place and place not in sys.path:
-        sys.path.append(place)  # last, so that it stands for nothing that is installed
+    folder = os.environ.get(PATH)
+    if folder and folder not in sys.path:
+        sys.path.append(folder)  # last, so that it stands for nothing that is installed
     try:
         module = import_module(name)
     except ModuleNotFoundError as error:
@@ -83,9 +83,9 @@ def _import_from_outside(name: str) -> ModuleType:
 def configure(name: str, **overrides: Any) -> Any:
     """The agent's `Config` with some fields changed; an unknown one suggests the nearest."""
     config = load(name)[0]
-    known = [field.name for field in fields(config)]
+    options = [field.name for field in fields(config)]
     for option in overrides:
-        one_of(f"option of {name}", option, known)
+        one_of(f"option of {name}", option, options)
     return config(**overrides)
 
 

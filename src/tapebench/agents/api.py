@@ -7,25 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
+from jaxtyping import Float32, Num, PRNGKeyArray, Scalar, Shaped
 
+from tapebench import env as envs
 from tapebench.exam.policy import Policy, blind
-
-if TYPE_CHECKING:
-    from tapebench import env as envs
-
 
 Forecaster = Callable[[np.ndarray, np.ndarray, np.ndarray, int], np.ndarray]
 """Observations `[T, B, D]`, the cells flipped after each `[T, B]`, whether a row is part of its
 episode `[T, B]`, and a depth -> the probability that a cell is one, float32 `[depth, T, B, L]`.
 
-Entry `[d - 1, t]` is about row t + d, told from the rows up to t and the flips up to row t + d - 1.
+Entry `[d - 1, t]` is about row t + d, given the rows up to t and the flips up to row t + d - 1.
 """
 
 
@@ -41,10 +39,10 @@ class Agent:
     name: str
     chunk: int
     """Environment steps that one `train` takes."""
-    init: Callable[[Array], Any]
+    init: Callable[[PRNGKeyArray], Any]
     """Key -> state: parameters, optimiser, replay, environments, keys and counters. Every leaf
     is an array; random keys are typed JAX keys, which `to_arrays` stores by their `key_data`."""
-    train: Callable[[Any], tuple[Any, dict[str, Array]]]
+    train: Callable[[Any], tuple[Any, dict[str, Scalar]]]
     """State -> state after `chunk` more steps, and scalars to watch. One compiled program that
     works in place: the state given is used up."""
     policy: Callable[[Any], Policy]
@@ -54,11 +52,14 @@ class Agent:
     """State -> what it foresees, where there is a model of the world."""
 
 
+Env = Any
+"""A `TapeEnv`, or another environment that has its length, num_actions, reset, step and observe."""
+
 Make = Callable[[Any, Any, Any], Agent]
 """`make(config, env, params)` of an agent's module."""
 
 
-def to_arrays(state: Any) -> dict[str, np.ndarray]:
+def to_arrays(state: Any) -> dict[str, Shaped[np.ndarray, "*_"]]:
     """A state as named arrays, for storage: `learner.network.head.weight` and so on."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
     return {_name(path): np.asarray(_plain(leaf)) for path, leaf in leaves}
@@ -68,7 +69,7 @@ LEARNED = ("learner.network.", "learner.model.")
 """How the names of those arrays of a state begin that its policy is made of."""
 
 
-def from_arrays(like: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+def from_arrays(like: Any, arrays: Mapping[str, Shaped[np.ndarray, "*_"]]) -> Any:
     """The state whose `to_arrays` these are.
 
     `like` is a state of the same agent or its shape, `jax.eval_shape(agent.init, key)`.
@@ -83,12 +84,21 @@ def from_arrays(like: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     return jax.tree_util.tree_unflatten(tree, restored)
 
 
-def learned(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What a policy needs of a state's arrays: small, and no training goes on from it."""
+def learned(
+    arrays: Mapping[str, Shaped[np.ndarray, "*_"]],
+) -> dict[str, Shaped[np.ndarray, "*_"]]:
+    """The arrays of a state that its policy needs. Training cannot resume from them."""
     return {name: array for name, array in arrays.items() if name.startswith(LEARNED)}
 
 
-def from_learned(like: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+def learned_shapes(agent: Agent, key: PRNGKeyArray) -> dict[str, tuple[int, ...]]:
+    """The shapes of what the agent's policy is made of, by name."""
+    leaves = jax.tree_util.tree_leaves_with_path(jax.eval_shape(agent.init, key))
+    named = {_name(path): leaf.shape for path, leaf in leaves}
+    return {name: shape for name, shape in named.items() if name.startswith(LEARNED)}
+
+
+def from_learned(like: Any, arrays: Mapping[str, Shaped[np.ndarray, "*_"]]) -> Any:
     """A state to make a policy from, of all of its arrays or of those that were `learned`."""
     leaves = jax.tree_util.tree_leaves_with_path(like)
     missing = {_name(path): leaf for path, leaf in leaves if not _name(path).startswith(LEARNED)}
@@ -114,8 +124,8 @@ def unstack(states: Any, number: int) -> Any:
     """One of the states of a `stack`."""
 
     def take(leaf: Array) -> Array:
-        found = _plain(leaf)[number]
-        return jax.random.wrap_key_data(found) if _is_key(leaf) else found
+        row = _plain(leaf)[number]
+        return jax.random.wrap_key_data(row) if _is_key(leaf) else row
 
     return jax.tree.map(take, states)
 
@@ -132,8 +142,10 @@ def snapshot(
 
     `begin(learned, num)` is the memory of so many episodes; `note` and `recall` are as in `Policy`.
     """
-    kept = jax.tree.map(jax.numpy.copy, learned)
-    return blind(Policy(name, lambda rule, num: begin(kept, num), act, note=note, recall=recall))
+    parameters = jax.tree.map(jax.numpy.copy, learned)
+    return blind(
+        Policy(name, lambda rule, num: begin(parameters, num), act, note=note, recall=recall)
+    )
 
 
 def gradient_step(
@@ -148,8 +160,8 @@ def gradient_step(
     return optax.apply_updates(learned, change), optimiser_state, parts
 
 
-def learning_rate(config: Any, steps: Array) -> Array:
-    """The learning rate after so many environment steps: it falls on a straight line to a share."""
+def learning_rate(config: Any, steps: Num[Array, ""]) -> Float32[Array, ""]:
+    """The learning rate after `steps` environment steps: linear decay to a share of itself."""
     done = jnp.clip(steps / config.total_steps, 0.0, 1.0)
     return config.learning_rate * (1.0 + done * (config.final_rate - 1.0))
 
@@ -208,7 +220,7 @@ def _restore(name: str, like: Any, array: np.ndarray) -> Array:
     plain = jax.eval_shape(_plain, like)
     # Before JAX sees it, which would make float64 float32 without a word.
     if array.shape != plain.shape or array.dtype != plain.dtype:
-        wanted, got = f"{plain.dtype}{list(plain.shape)}", f"{array.dtype}{list(array.shape)}"
-        raise ValueError(f"not a state of this agent: {name!r} is {got}, not {wanted}")
+        expected, got = f"{plain.dtype}{list(plain.shape)}", f"{array.dtype}{list(array.shape)}"
+        raise ValueError(f"not a state of this agent: {name!r} is {got}, not {expected}")
     restored = jax.numpy.asarray(array)
     return jax.random.wrap_key_data(restored) if _is_key(like) else restored

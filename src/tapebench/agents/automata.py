@@ -1,8 +1,8 @@
-"""A world model that knows no rule, only that the law is local and the same everywhere.
+"""A world model that knows no rule, only that the rule is local and the same everywhere.
 
-What an episode shows is, for every neighbourhood x of five cells after the flip, how often the
-middle one became 0 and 1: n_0(x), n_1(x). A neighbourhood that was not seen may be much like one
-that was. How much is learned: φ is a network on the five cells, and
+The evidence of an episode is, for every neighbourhood x of five cells after the flip, how often the
+middle cell became 0 and 1: n_0(x), n_1(x). A neighbourhood that was not seen may be similar to one
+that was. The similarity is learned: φ is a network on the five cells, and
 
     K(x, y) = exp(s − |φ(x) − φ(y)|²)        m_b(x) = a_b + Σ_y K(x, y) n_b(y)
     p(x becomes 1) = m_1(x) / (m_0(x) + m_1(x)),
@@ -12,40 +12,41 @@ prior a are learned on training rules by the likelihood of the next tape,
 
     L = mean over the neighbourhoods x in it of − log p(x becomes what it became),
 
-so confidence is calibrated by the loss itself. The 32 probabilities are the model of the law in
-this episode. Elementary laws look at three cells: that the outer two do not matter, hence that a
-single transition tells nearly everything, is what training has to find out.
+so confidence is calibrated by the loss itself. The 32 probabilities are the model of the rule in
+this episode. Elementary rules depend on three cells: that the outer two do not matter, hence that a
+single transition reveals nearly everything, has to be learned in training.
 
-The policy takes what is likelier for each neighbourhood as the law and searches with it from both
-ends (`tapebench.planning.beam`). A plan is kept while the tape does what it foresaw. When the
-model is to be used, the model says itself:
+The policy takes the likelier outcome of each neighbourhood as the rule and searches with it from
+both ends (`tapebench.planning.beam`). A plan is kept while its predictions come true. The model
+itself decides when it is used:
 
-- the probability that a step goes as foreseen is the product, over the different neighbourhoods
-  met, of the probability of what they should become. Where it is below `trust`, the flip may be
-  one to learn from instead: it should tell about more neighbourhoods, Σ_x a / m(x) before less
-  after, by a margin, since a plan that may fail teaches as well;
-- a law that does not say of a share `fit` of the neighbourhoods seen what they became is not
-  planned with at all. Then, and where no way is found, a one is flipped.
+- the probability that a step goes as predicted is the product, over the distinct neighbourhoods in
+  it, of the probability of their likelier outcome. Where it is below `trust`, the flip may be an
+  exploratory one instead: it has to be informative about more neighbourhoods, Σ_x a / m(x) before
+  less after, by a margin, since a plan that may fail is informative as well;
+- a rule that does not explain a share `fit` of the observed neighbourhoods is not planned with at
+  all. Then, and where search fails, a one is flipped.
 
 Notes:
 
-1. learning is supervised: in training cells are flipped at random, and nothing is rewarded;
+1. learning is supervised: in training cells are flipped at random, and rewards are not used;
 2. the evidence in training is a random part of the cells of up to `context` transitions before,
    its size uniform on a logarithmic scale. Without that, uncertainty would hardly occur: at 32
    cells one transition says nearly all;
 3. each neighbourhood counts once in the loss, however many cells have it: under a deterministic
-   law these are one piece of evidence, not many;
+   rule these are one piece of evidence, not many;
 4. n are counts n' with n = n' c / (c + Σ n'), c = `saturation`, so that long episodes look no
    different from the short pieces that were learned from;
-5. what is hardly likelier to become one than zero is planned with as if it became zero. That is
-   optimistic, as the goal is mostly zeros: it is so, or the plan meets it and something is learned;
-6. nothing says that the law has three cells. If the law found depends on the inner three alone,
-   search is quick; with a wider one it works too, but fewer ways are tried;
-7. counts are kept from one episode to the next as long as the memory goes on, which is right
+5. an entry whose probability of becoming one is below 0.6 is planned with as a zero. That is
+   optimistic, as the goal is mostly zeros: either it is right, or the plan visits the entry and
+   resolves it;
+6. the model does not assume that the rule has three cells. If the inferred rule depends on the
+   inner three alone, search is quick; with a wider one it works too, but tries less;
+7. counts are kept from one episode to the next as long as the memory lasts, which is right
    where the rule stays the same. The goal is the zero tape unless it is observed. The horizon is
    read from how far the observed t/H moves in a step;
 8. search from the goal takes tapes of up to 32 cells. On longer ones there is a beam alone, of a
-   quarter of the width, and for laws of three cells only.
+   quarter of the width, and for rules of three cells only.
 
 `learn=False` is an untrained copy, `network=table` a model that has nothing to learn: every
 neighbourhood is its own. `trust=0` with `fit=0` is without control: plans are always made and
@@ -57,7 +58,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -65,7 +66,21 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
+from jaxtyping import (
+    Bool,
+    Float,
+    Float32,
+    Int32,
+    Int64,
+    Integer,
+    Key,
+    PRNGKeyArray,
+    Real,
+    UInt8,
+    UInt32,
+)
 
+from tapebench import env as envs
 from tapebench.agents import loop, nn, replay
 from tapebench.agents.api import (
     Agent,
@@ -84,9 +99,6 @@ from tapebench.physics import space
 from tapebench.planning import beam as search
 from tapebench.planning.ball import MAX_LENGTH
 from tapebench.tasks.layout import Layout
-
-if TYPE_CHECKING:
-    from tapebench import env as envs
 
 RADIUS = 2
 """Cells to each side that the model looks at."""
@@ -125,6 +137,12 @@ class Config:
         "beam": 32,
     }
     """Options for short tapes: few weights, short chunks. Tests train agents of this size."""
+    SEARCH: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "learning_rate": (1e-3, 3e-3),
+        "features": (4, 8),
+        "saturation": (2.0, 8.0),
+    }
+    """Values to search when tuning; a variant searches what it adds, see `tools/tune.py`."""
 
     network: str = "kernel"
     """`kernel`: learns which neighbourhoods behave alike; `table`: every one is its own."""
@@ -147,7 +165,7 @@ class Config:
     trust: float = 0.5
     """Probability that the next tape is as foreseen, below which a flip may be made to learn."""
     fit: float = 0.8
-    """Share of the neighbourhoods seen that a law must explain to be planned with."""
+    """Share of the observed neighbourhoods that a rule must explain to be planned with."""
     asks: int = 4
     """Flips in an episode that may be made to learn."""
     plan_depth: int = 64
@@ -192,13 +210,13 @@ class Model(eqx.Module):
     """Which neighbourhoods behave alike. Of a model that learns nothing `hidden` is empty."""
 
     hidden: tuple[eqx.nn.Linear, ...]
-    strength: Array
+    strength: Float32[Array, ""]
     """s."""
-    log_prior: Array
-    """`[2]`: log a_0, log a_1."""
+    log_prior: Float32[Array, " 2"]
+    """log a_0, log a_1."""
 
-    def likeness(self) -> tuple[Array, Array]:
-        """K `[32, 32]` and a `[2]`."""
+    def likeness(self) -> tuple[Float32[Array, "32 32"], Float32[Array, " 2"]]:
+        """K and a."""
         if not self.hidden:
             return _TABLE_WEIGHT * jnp.eye(CODES), jnp.ones(2)
         x = jnp.asarray(_BITS, jnp.float32)
@@ -208,44 +226,59 @@ class Model(eqx.Module):
         return jnp.exp(self.strength - apart), jnp.exp(self.log_prior)
 
 
-def make_model(key: Array, config: Config) -> Model:
+def make_model(key: PRNGKeyArray, config: Config) -> Model:
     """The model that a config asks for."""
     sizes = [(2 * RADIUS + 1, config.width), (config.width, config.features)]
     hidden = nn.layers(key, *sizes) if config.network == "kernel" else ()
     return Model(hidden, jnp.float32(0.0), jnp.zeros(2))
 
 
-def codes(cells: Any) -> Any:
-    """The neighbourhood of every cell, cells `[..., L]` of 0 and 1 -> integers below 32."""
+def codes(cells: Real[Any, "*B L"]) -> Int32[Any, "*B L"]:
+    """The neighbourhood of every cell of 0 and 1: integers below 32."""
     xp = cells.__array_namespace__()
     whole = cells.astype(np.int32)
-    found = xp.zeros_like(whole)
+    code = xp.zeros_like(whole)
     for offset in range(-RADIUS, RADIUS + 1):
-        found = 2 * found + xp.roll(whole, -offset, axis=-1)
-    return found
+        code = 2 * code + xp.roll(whole, -offset, axis=-1)
+    return code
 
 
-def masses(likeness: Any, prior: Any, counts: Any, saturation: float) -> Any:
-    """m: counts `[..., 32, 2]` -> `[..., 32, 2]`. NumPy or JAX."""
+def masses(
+    likeness: Float[Any, "32 32"],
+    prior: Float[Any, " 2"],
+    counts: Float[Any, "*B 32 2"],
+    saturation: float,
+) -> Float[Any, "*B 32 2"]:
+    """m of counts. NumPy or JAX."""
     total = counts.sum(axis=-1, keepdims=True)
     return prior + likeness @ (counts * (saturation / (saturation + total)))
 
 
-def loss(config: Config, model: Model, evidence: Array, outcome: Array) -> Array:
-    """Surprise at the next tape, given what was seen before; counts of both are `[B, 32, 2]`."""
+def loss(
+    config: Config,
+    model: Model,
+    evidence: Float32[Array, "B 32 2"],
+    outcome: Float32[Array, "B 32 2"],
+) -> Float32[Array, ""]:
+    """Negative log-likelihood of the next tape given the evidence; both are counts."""
     mass = masses(*model.likeness(), evidence, config.saturation)
-    log_chance = jnp.log(mass) - jnp.log(mass.sum(axis=-1, keepdims=True))
+    log_prob = jnp.log(mass) - jnp.log(mass.sum(axis=-1, keepdims=True))
     total = outcome.sum(axis=-1, keepdims=True)
     share = outcome / jnp.maximum(total, 1.0)
-    return -(share * log_chance).sum() / jnp.maximum((total > 0).sum(), 1)
+    return -(share * log_prob).sum() / jnp.maximum((total > 0).sum(), 1)
 
 
-def tally(before: Array, action: Array, after: Array, weight: Array) -> Array:
-    """Counts `[B, 32, 2]` of transitions `[B, C, L]`; each cell has a `weight[B, C, L]`."""
+def tally(
+    before: Float32[Array, "B C L"],
+    action: Integer[Array, "B C"],
+    after: Float32[Array, "B C L"],
+    weight: Real[Array, "B C L"] | Bool[Array, "B C L"],
+) -> Float32[Array, "B 32 2"]:
+    """Counts of transitions; each cell has a weight."""
     flipped = jnp.abs(before - jax.nn.one_hot(action, before.shape[-1]))
     case = 2 * codes(flipped) + after.astype(jnp.int32)
-    found = jax.nn.one_hot(case, 2 * CODES) * weight[..., None]
-    return found.sum(axis=(1, 2)).reshape(-1, CODES, 2)
+    counts = jax.nn.one_hot(case, 2 * CODES) * weight[..., None]
+    return counts.sum(axis=(1, 2)).reshape(-1, CODES, 2)
 
 
 # Learning.
@@ -254,12 +287,11 @@ def tally(before: Array, action: Array, after: Array, weight: Array) -> Array:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Learner:
-    """What is learned, and what learning needs to go on."""
+    """Parameters and the optimiser state."""
 
     model: Model
     optimiser: optax.OptState
-    updates: Array
-    """int32."""
+    updates: Int32[Array, ""]
 
 
 @jax.tree_util.register_dataclass
@@ -271,22 +303,23 @@ class State:
     replay: Replay
     env: Any
     """The environments' states, `[E]`."""
-    key: Array
-    """A typed JAX key."""
-    steps: Array
-    """int32: environment steps so far."""
+    key: Key[Array, ""]
+    steps: Int32[Array, ""]
+    """Environment steps so far."""
 
 
-def draw(key: Array, config: Config, stored: Replay) -> tuple[Array, Array]:
-    """What was seen before some transitions, thinned, and the transitions: `[B, 32, 2]` each."""
+def draw(
+    key: PRNGKeyArray, config: Config, stored: Replay
+) -> tuple[Float32[Array, "B 32 2"], Float32[Array, "B 32 2"]]:
+    """A batch of thinned evidence and the transitions that followed it, as counts."""
     place_key, size_key, cell_key = jax.random.split(key, 3)
     places = replay.draw(place_key, stored, config.batch)
     past, batch = replay.past(stored, places, config.context), replay.take(stored, places)
     length, layout = stored.length, Layout(stored.length)
     cells = config.context * length
     part = float(cells) ** -jax.random.uniform(size_key, (config.batch, 1, 1))
-    kept = jax.random.uniform(cell_key, past.before.shape) < part
-    evidence = tally(past.before, past.action, past.after, kept & past.is_real[..., None])
+    is_shown = jax.random.uniform(cell_key, past.before.shape) < part
+    evidence = tally(past.before, past.action, past.after, is_shown & past.is_real[..., None])
     outcome = tally(
         layout.cells(batch.obs)[:, None],
         batch.action[:, None],
@@ -297,7 +330,7 @@ def draw(key: Array, config: Config, stored: Replay) -> tuple[Array, Array]:
 
 
 def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:
-    """The agent that infers automata, for this environment."""
+    """Build the agent that infers the rule and plans with it, for this environment."""
     size = observation_size(env, params)
     act = make_act(config, env.length)
 
@@ -324,17 +357,16 @@ def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:
 
 
 def forecast(
-    likeness: np.ndarray,
-    prior: np.ndarray,
+    likeness: Float[np.ndarray, "32 32"],
+    prior: Float[np.ndarray, " 2"],
     saturation: float,
     length: int,
-    obs: np.ndarray,
-    action: np.ndarray,
-    is_real: np.ndarray,
+    obs: Float32[np.ndarray, "T B D"],
+    action: Integer[np.ndarray, "T B"],
+    is_real: Bool[np.ndarray, "T B"],
     depth: int,
-) -> np.ndarray:
-    """What the model foresees, a `Forecaster`: the likeliest law is taken as given but for the
-    last step."""
+) -> Float32[np.ndarray, "depth T B L"]:
+    """A `Forecaster`: follow the likeliest law, with probabilities at the last step only."""
     tapes = Layout(length).cells(obs).astype(np.uint8)
     rows, num, _ = tapes.shape
     forecast = np.zeros((depth, rows, num, length), np.float32)
@@ -344,14 +376,14 @@ def forecast(
             happened = is_real[row]
             case = 2 * codes(flip(tapes[row - 1], action[row - 1])) + tapes[row]
             case = case + 2 * CODES * np.arange(num)[:, None]
-            seen = np.bincount(case[happened].ravel(), minlength=counts.size)
-            counts += seen.reshape(counts.shape).astype(np.float32)
+            new_counts = np.bincount(case[happened].ravel(), minlength=counts.size)
+            counts += new_counts.reshape(counts.shape).astype(np.float32)
         mass = masses(likeness, prior, counts, saturation)
-        one = mass[..., 1] / mass.sum(axis=-1)
+        prob_one = mass[..., 1] / mass.sum(axis=-1)
         ahead = tapes[row]
         for step in range(min(depth, rows - 1 - row)):
             code = codes(flip(ahead, action[row + step]))
-            forecast[step, row] = np.take_along_axis(one, code, axis=1)
+            forecast[step, row] = np.take_along_axis(prob_one, code, axis=1)
             ahead = (forecast[step, row] > 0.5).astype(np.uint8)
     return forecast
 
@@ -385,8 +417,8 @@ def _train(
         evidence, outcome = draw(key, config, stored)
 
         def batch_loss(model: Model) -> tuple[Array, dict[str, Array]]:
-            found = loss(config, model, evidence, outcome)
-            return found, {"loss": found}
+            value = loss(config, model, evidence, outcome)
+            return value, {"loss": value}
 
         model, optimiser_state, parts = gradient_step(
             optimiser, batch_loss, learner.model, learner.optimiser
@@ -404,13 +436,13 @@ def _train(
         learner, losses = jax.lax.scan(
             lambda learner, key: update(learner, key, stored), state.learner, keys
         )
-        seen = loop.outcomes(reward, terminated, truncated)
+        outcomes = loop.outcomes(reward, terminated, truncated)
         steps = state.steps + config.num_envs
-        return State(learner, stored, after, key, steps), (seen, losses.mean())
+        return State(learner, stored, after, key, steps), (outcomes, losses.mean())
 
     rounds = config.chunk // config.num_envs
-    state, (seen, losses) = jax.lax.scan(iterate, state, length=rounds)
-    return state, loop.totals(seen, config.chunk) | {"loss": losses.mean()}
+    state, (outcomes, losses) = jax.lax.scan(iterate, state, length=rounds)
+    return state, loop.totals(outcomes, config.chunk) | {"loss": losses.mean()}
 
 
 # Acting, in NumPy: how long a search takes differs from episode to episode.
@@ -419,42 +451,48 @@ def _train(
 class Memory(NamedTuple):
     """What the policy of B episodes remembers."""
 
-    likeness: np.ndarray
-    """K, `[32, 32]`."""
-    prior: np.ndarray
-    """a, `[2]`."""
-    counts: np.ndarray
-    """float32 `[B, 32, 2]`: what neighbourhoods became."""
-    cells: np.ndarray
-    """uint8 `[B, L]`: the tape that was last observed."""
-    cell: np.ndarray
-    """int `[B]`: what was flipped then."""
-    foreseen: np.ndarray
-    """uint8 `[B, L]`: what the tape should have become."""
-    time: np.ndarray
-    """float32 `[B]`: the last t/H, past any at the very beginning."""
-    horizon: np.ndarray
-    """int `[B]`: H, 0 while unknown."""
-    plan: np.ndarray
-    """int `[B, plan_depth]`: the cells to flip from now on; -1 where the plan, or trust, ends."""
-    asked: np.ndarray
-    """int `[B]`: flips of this episode made to learn."""
-    failed: np.ndarray
-    """int64 `[B]`: the law with which search last found no way in this episode; -1 for none."""
+    likeness: Float[np.ndarray, "32 32"]
+    """K."""
+    prior: Float[np.ndarray, " 2"]
+    """a."""
+    counts: Float32[np.ndarray, "B 32 2"]
+    """What neighbourhoods became."""
+    cells: UInt8[np.ndarray, "B L"]
+    """The tape that was last observed."""
+    cell: Int64[np.ndarray, " B"]
+    """What was flipped then."""
+    foreseen: UInt8[np.ndarray, "B L"]
+    """What the tape should have become."""
+    time: Float32[np.ndarray, " B"]
+    """The last t/H, past any at the very beginning."""
+    horizon: Int64[np.ndarray, " B"]
+    """H, 0 while unknown."""
+    plan: Int64[np.ndarray, "B plan_depth"]
+    """The cells to flip from now on; -1 where the plan, or trust, ends."""
+    probes: Int64[np.ndarray, " B"]
+    """Flips of this episode made to learn."""
+    failed: Int64[np.ndarray, " B"]
+    """The law with which search last failed in this episode; -1 for none."""
 
 
 class Belief(NamedTuple):
-    """The model of the law in each of B episodes, `[B, 32]`."""
+    """The model of the law in each of B episodes."""
 
-    chance: np.ndarray
+    prob: Float[np.ndarray, "B 32"]
     """Probability that a neighbourhood becomes what it is taken to become."""
-    ones: np.ndarray
-    """bool: what it is taken to become."""
-    mass: np.ndarray
+    ones: Bool[np.ndarray, "B 32"]
+    """What it is taken to become."""
+    mass: Float[np.ndarray, "B 32"]
     """m_0 + m_1."""
 
 
-def begin(config: Config, length: int, likeness: np.ndarray, prior: np.ndarray, num: int) -> Memory:
+def begin(
+    config: Config,
+    length: int,
+    likeness: Float[np.ndarray, "32 32"],
+    prior: Float[np.ndarray, " 2"],
+    num: int,
+) -> Memory:
     """The memory of episodes that have not begun."""
     return Memory(
         likeness=likeness,
@@ -466,7 +504,7 @@ def begin(config: Config, length: int, likeness: np.ndarray, prior: np.ndarray, 
         time=np.full(num, 2.0, np.float32),
         horizon=np.zeros(num, int),
         plan=np.full((num, config.plan_depth), -1),
-        asked=np.zeros(num, int),
+        probes=np.zeros(num, int),
         failed=np.full(num, -1),
     )
 
@@ -494,7 +532,7 @@ def _act(
     action = np.where(plan[:, 0] >= 0, plan[:, 0], flip_a_one(cells ^ goal, stream))
 
     is_doubtful = foresight(belief, flip(cells, action)) < config.trust
-    doubtful = np.flatnonzero(trusted & is_doubtful & (memory.asked < config.asks))
+    doubtful = np.flatnonzero(trusted & is_doubtful & (memory.probes < config.asks))
     for rows in (doubtful[start : start + _ROWS] for start in range(0, len(doubtful), _ROWS)):
         worth = information(memory, belief, rows, config.saturation)
         worth += _MARGIN * (cells[rows] != goal[rows])
@@ -502,31 +540,31 @@ def _act(
         best = worth.argmax(axis=1)
         plan[rows[best != action[rows]]] = -1
         action[rows] = best
-    asked = memory.asked.copy()
-    asked[doubtful] += 1
+    probes = memory.probes.copy()
+    probes[doubtful] += 1
     return memory._replace(
         cell=action,
         foreseen=follow(belief.ones, flip(cells, action)),
         plan=np.concatenate([plan[:, 1:], np.full_like(plan[:, :1], -1)], axis=1),
         failed=failed,
-        asked=asked,
+        probes=probes,
     ), action
 
 
-def explained(memory: Memory, belief: Belief) -> np.ndarray:
-    """Of how many of the neighbourhoods seen the law taken says what they became: `[B]`."""
+def explained(memory: Memory, belief: Belief) -> Float[np.ndarray, " B"]:
+    """Share of the observed neighbourhoods whose outcome the likeliest law explains."""
     total = memory.counts.sum(axis=-1)
     right = np.where(belief.ones, memory.counts[..., 1], memory.counts[..., 0])
     share = (right / np.maximum(total, 1)).sum(axis=1)
     return np.where(total.any(axis=1), share / np.maximum((total > 0).sum(axis=1), 1), 1.0)
 
 
-def foresight(belief: Belief, flipped: np.ndarray) -> np.ndarray:
-    """Probability that the next tapes are as foreseen: `[B]`."""
-    return np.exp((np.log(belief.chance) * presence(flipped)).sum(axis=1))
+def foresight(belief: Belief, flipped: UInt8[np.ndarray, "B L"]) -> Float[np.ndarray, " B"]:
+    """Probability that the next tapes are as foreseen."""
+    return np.exp((np.log(belief.prob) * presence(flipped)).sum(axis=1))
 
 
-def remember(memory: Memory, obs: np.ndarray, length: int) -> Memory:
+def remember(memory: Memory, obs: Float[np.ndarray, "B D"], length: int) -> Memory:
     """The memory with the transition that led to `obs`, where there was one.
 
     There was none if time did not go on: at the start of an episode, and in one that is over. A
@@ -537,50 +575,56 @@ def remember(memory: Memory, obs: np.ndarray, length: int) -> Memory:
     happened = time > memory.time
     case = 2 * codes(flip(memory.cells, memory.cell)) + cells
     case = case + 2 * CODES * np.arange(len(obs))[:, None]
-    seen = np.bincount(case[happened].ravel(), minlength=len(obs) * 2 * CODES)
+    new_counts = np.bincount(case[happened].ravel(), minlength=len(obs) * 2 * CODES)
     passed = np.where(happened, time - memory.time, 1.0)
     stays = happened & (memory.foreseen == cells).all(axis=1)
     return memory._replace(
-        counts=memory.counts + seen.reshape(memory.counts.shape).astype(np.float32),
+        counts=memory.counts + new_counts.reshape(memory.counts.shape).astype(np.float32),
         cells=cells,
         time=time,
         horizon=np.where(happened, np.rint(1.0 / passed).astype(int), memory.horizon),
         plan=np.where(stays[:, None], memory.plan, -1),
-        asked=np.where(time == 0, 0, memory.asked),
+        probes=np.where(time == 0, 0, memory.probes),
         failed=np.where(time == 0, -1, memory.failed),
     )
 
 
 def believe(memory: Memory, saturation: float) -> Belief:
-    """What the counts say about the law."""
+    """The likeliest law under the counts, with probabilities."""
     mass = masses(memory.likeness, memory.prior, memory.counts, saturation)
     total = mass.sum(axis=-1)
-    one = mass[..., 1] / total
-    ones = one > _LIKELY
-    return Belief(np.where(ones, one, 1.0 - one), ones, total)
+    prob_one = mass[..., 1] / total
+    ones = prob_one > _LIKELY
+    return Belief(np.where(ones, prob_one, 1.0 - prob_one), ones, total)
 
 
-def flip(cells: np.ndarray, cell: np.ndarray) -> np.ndarray:
-    """Tapes `[B, L]` with one cell inverted in each."""
+def flip(
+    cells: UInt8[np.ndarray, "B L"], cell: Integer[np.ndarray, " B"]
+) -> UInt8[np.ndarray, "B L"]:
+    """Tapes with one cell inverted in each."""
     return cells ^ (np.arange(cells.shape[-1]) == cell[..., None]).astype(np.uint8)
 
 
-def follow(ones: np.ndarray, cells: np.ndarray) -> np.ndarray:
-    """What tapes `[B, L]` become if the law is `ones[B, 32]`."""
+def follow(
+    ones: Bool[np.ndarray, "B 32"], cells: UInt8[np.ndarray, "B L"]
+) -> UInt8[np.ndarray, "B L"]:
+    """What tapes become if the law is `ones`."""
     return np.take_along_axis(ones, codes(cells), axis=1).astype(np.uint8)
 
 
-def presence(cells: np.ndarray) -> np.ndarray:
-    """Which neighbourhoods there are in tapes: `[..., L]` -> bool `[..., 32]`."""
-    found = codes(cells).reshape(-1, cells.shape[-1])
-    place = found + CODES * np.arange(len(found))[:, None]
-    there = np.zeros(len(found) * CODES, bool)
-    there[place.ravel()] = True
-    return there.reshape(*cells.shape[:-1], CODES)
+def presence(cells: UInt8[np.ndarray, "*B L"]) -> Bool[np.ndarray, "*B 32"]:
+    """Which neighbourhoods occur in tapes."""
+    code = codes(cells).reshape(-1, cells.shape[-1])
+    index = code + CODES * np.arange(len(code))[:, None]
+    is_present = np.zeros(len(code) * CODES, bool)
+    is_present[index.ravel()] = True
+    return is_present.reshape(*cells.shape[:-1], CODES)
 
 
-def information(memory: Memory, belief: Belief, rows: np.ndarray, saturation: float) -> np.ndarray:
-    """Of how many neighbourhoods each flip should tell in these rows: `[B, L]`."""
+def information(
+    memory: Memory, belief: Belief, rows: Integer[np.ndarray, " B"], saturation: float
+) -> Float[np.ndarray, "B L"]:
+    """Expected number of neighbourhoods that each flip would resolve in these rows."""
     cells = memory.cells[rows]
     present = presence(cells[:, None] ^ np.eye(cells.shape[1], dtype=np.uint8))
     prior, mass = memory.prior.sum(), belief.mass[rows]
@@ -593,10 +637,10 @@ def make_plans(
     config: Config,
     memory: Memory,
     belief: Belief,
-    rows: np.ndarray,
-    goal: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Plans `[B, plan_depth]` for these rows, and with what law none was found.
+    rows: Integer[np.ndarray, " rows"],
+    goal: UInt8[np.ndarray, "B L"],
+) -> tuple[Int64[np.ndarray, "rows plan_depth"], Int64[np.ndarray, " rows"]]:
+    """Plans for these rows, and the law for which search failed, else -1.
 
     Rows whose law is the one that had failed are not searched again.
     """
@@ -621,30 +665,34 @@ def make_plans(
 
 
 def find_ways(
-    config: Config, tapes: np.ndarray, budget: list[int], law: int, length: int, goal: list[int]
+    config: Config,
+    tapes: UInt32[np.ndarray, "N W"],
+    budget: list[int],
+    law: int,
+    length: int,
+    goal: list[int],
 ) -> list[list[int] | None]:
-    """For each tape `[N, W]` a way to the goal under a law of five cells, where one is found.
+    """For each tape a way to the goal under a law of five cells, where one is found.
 
-    What is found depends on nothing else, not even on chance, so it is kept: one evaluation after
-    the other asks about the same start tapes.
+    The result depends on the arguments alone, so it is cached: evaluations repeat start tapes.
     """
-    asked = [
+    keys = [
         (law, *goal, length, config.beam, steps, *tape.tolist())
         for tape, steps in zip(tapes, budget, strict=True)
     ]
-    new = [row for row, key in enumerate(asked) if key not in _FOUND]
-    if len(_FOUND) + len(new) > _KEPT:
-        _FOUND.clear()
+    new = [row for row, key in enumerate(keys) if key not in _WAYS]
+    if len(_WAYS) + len(new) > _MAX_WAYS:
+        _WAYS.clear()
         new = list(range(len(tapes)))
     steps = [budget[row] for row in new]
-    found = _search(config.beam, tapes[new], steps, law, length, goal) if new else []
-    _FOUND.update(zip((asked[row] for row in new), found, strict=True))
-    return [_FOUND[key] for key in asked]
+    ways = _search(config.beam, tapes[new], steps, law, length, goal) if new else []
+    _WAYS.update(zip((keys[row] for row in new), ways, strict=True))
+    return [_WAYS[key] for key in keys]
 
 
-_FOUND: dict[tuple[int, ...], list[int] | None] = {}
-_KEPT = 100_000
-"""Ways that are kept at most: some tens of megabytes. Beyond that all of them are forgotten."""
+_WAYS: dict[tuple[int, ...], list[int] | None] = {}
+_MAX_WAYS = 100_000
+"""Most ways to cache, some tens of megabytes. Beyond that the cache is cleared."""
 
 
 def _search(

@@ -15,25 +15,31 @@ Deviations from Srinivas et al.:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
+from jaxtyping import Float32
 
+from tapebench import env as envs
 from tapebench.agents import dqn, nn, rad
 from tapebench.agents.api import Agent, check_not_negative, check_shares
 from tapebench.agents.replay import Batch
 
-if TYPE_CHECKING:
-    from tapebench import env as envs
-
 
 @dataclass(frozen=True, kw_only=True)
 class Config(rad.Config):
+    SEARCH: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "curl_weight": (0.01, 0.1, 1.0),
+        "momentum": (0.95, 0.99),
+    }
+    """Values to search when tuning; a variant searches what it adds, see `tools/tune.py`."""
+
     curl_weight: float = 0.01
     """λ, the weight of the contrastive loss."""
     momentum: float = 0.99
@@ -45,8 +51,10 @@ class Config(rad.Config):
         check_not_negative(self, "curl_weight")
 
 
-def info_nce(query: Array, key: Array, bilinear: Array) -> Array:
-    """The contrastive loss of `query[B, F]` against `key[B, F]`, pair i belonging together."""
+def info_nce(
+    query: Float32[Array, "B F"], key: Float32[Array, "B F"], bilinear: Float32[Array, "F F"]
+) -> Float32[Array, ""]:
+    """The contrastive loss of `query` against `key`, pair i belonging together."""
     similarity = query @ bilinear @ key.T
     own = jnp.arange(len(query))
     return optax.softmax_cross_entropy_with_integer_labels(similarity, own).mean()
@@ -54,7 +62,7 @@ def info_nce(query: Array, key: Array, bilinear: Array) -> Array:
 
 @cache
 def contrast(augment: dqn.Augment, weight: float, momentum: float) -> dqn.Auxiliary:
-    """The loss above. The same functions every time, as compiled programs need it."""
+    """The contrastive loss as an `Auxiliary` of DQN. Cached, so that programs are compiled once."""
 
     def init(key: Array, network: nn.Network) -> tuple[Array, nn.Network]:
         width = int(network.head.in_features)
@@ -65,8 +73,8 @@ def contrast(augment: dqn.Augment, weight: float, momentum: float) -> dqn.Auxili
     ) -> Array:
         query_key, key_key = jax.random.split(key)
         query = network.features(augment(query_key, batch).obs)
-        other = jax.lax.stop_gradient(slow.features(augment(key_key, batch).obs))
-        return weight * info_nce(query, other, bilinear)
+        positive = jax.lax.stop_gradient(slow.features(augment(key_key, batch).obs))
+        return weight * info_nce(query, positive, bilinear)
 
     def follow(slow: nn.Network, network: nn.Network) -> nn.Network:
         return optax.incremental_update(network, slow, 1.0 - momentum)
@@ -75,7 +83,7 @@ def contrast(augment: dqn.Augment, weight: float, momentum: float) -> dqn.Auxili
 
 
 def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:
-    """DQN with the contrastive loss."""
+    """Build CURL for this environment: DQN with the contrastive loss."""
     augment = rad.augmentation(
         config.augment, env.length, config.max_shift, config.flip_probability
     )

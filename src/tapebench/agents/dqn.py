@@ -28,17 +28,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
-from jax.typing import ArrayLike
+from jaxtyping import ArrayLike, Float32, Int32, Integer, Key, PRNGKeyArray
 
+from tapebench import env as envs
 from tapebench.agents import loop, nn, replay
 from tapebench.agents.api import (
     Agent,
+    Env,
     check_counts,
     check_positive,
     check_shares,
@@ -50,9 +52,6 @@ from tapebench.agents.api import (
 from tapebench.agents.replay import Batch, Replay
 from tapebench.base.names import one_of
 from tapebench.exam.policy import Policy
-
-if TYPE_CHECKING:
-    from tapebench import env as envs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +69,16 @@ class Config:
         "num_envs": 4,
     }
     """Options for short tapes: few weights, short chunks. Tests train agents of this size."""
+    SEARCH: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "learning_rate": (2.5e-4, 5e-4, 1e-3),
+        "discount": (0.9, 0.98, 1.0),
+        "target_every": (250, 1000),
+        "batch": (128, 256),
+        "replay_size": (50_000, 200_000),
+        "epsilon_end": (0.05, 0.2),
+        "dueling": (True, False),
+    }
+    """Values to search when tuning; a variant searches what it adds, see `tools/tune.py`."""
 
     network: str = "mlp"
     """`mlp`: fully connected; `conv`: circular convolutions, which commute with rotation."""
@@ -143,7 +152,7 @@ class Config:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Learner:
-    """What is learned, and what learning needs to go on."""
+    """Parameters and the optimiser state."""
 
     network: nn.Network
     target: nn.Network
@@ -152,8 +161,7 @@ class Learner:
     slow: Any
     """What follows the network slowly for the auxiliary loss."""
     optimiser: optax.OptState
-    updates: Array
-    """int32."""
+    updates: Int32[Array, ""]
 
 
 Augment = Callable[[Array, Batch], Batch]
@@ -162,7 +170,7 @@ Augment = Callable[[Array, Batch], Batch]
 
 @dataclass(frozen=True)
 class Auxiliary:
-    """A loss that is added to that of DQN. Functions that stay the same."""
+    """A loss that is added to DQN's. Made once, as compiled programs belong to it."""
 
     init: Callable[[Array, nn.Network], tuple[Any, Any]]
     """Key and network -> `extra`, learned along with the network, and `slow`, which follows it."""
@@ -172,44 +180,50 @@ class Auxiliary:
     """`slow` and the network after an update -> `slow`."""
 
 
-def epsilon(config: Config, steps: Array) -> Array:
+def epsilon(config: Config, steps: Integer[Array, ""]) -> Float32[Array, ""]:
     """The share of random actions after so many environment steps."""
     done = jnp.clip(steps / config.epsilon_steps, 0.0, 1.0)
     return config.epsilon_start + done * (config.epsilon_end - config.epsilon_start)
 
 
-def explore(key: Array, values: Array, share: Array) -> Array:
-    """The best action of each row `[E, A]`, or a random one in a `share` of the cases."""
-    action, chance = jax.random.bits(key, (2, len(values)))
-    is_random = (chance >> 8).astype(jnp.float32) * 2.0**-24 < share
+def explore(
+    key: PRNGKeyArray, values: Float32[Array, "E A"], share: Float32[Array, ""]
+) -> Int32[Array, " E"]:
+    """Epsilon-greedy actions; `share` is epsilon."""
+    action, coin = jax.random.bits(key, (2, len(values)))
+    is_random = (coin >> 8).astype(jnp.float32) * 2.0**-24 < share
     random = (action % values.shape[-1]).astype(jnp.int32)
     return jnp.where(is_random, random, values.argmax(axis=-1))
 
 
-def bellman(config: Config, batch: Batch, chooser: Array, judge: Array) -> Array:
-    """The target y `[B]`: values of the next state by the network and the target, `[B, A]`."""
+def bellman(
+    config: Config, batch: Batch, chooser: Float32[Array, "B A"], judge: Float32[Array, "B A"]
+) -> Float32[Array, " B"]:
+    """Double-DQN targets, from next-state values of the network and its target."""
     chosen = (chooser if config.double else judge).argmax(axis=-1)
     ahead = jnp.where(batch.ended, 0.0, pick(judge, chosen))
     worth = jnp.float32([config.discount**steps for steps in range(1 + config.n_step)])
     return jax.lax.stop_gradient(batch.reward + worth[batch.steps] * ahead)
 
 
-def optimiser(config: Config, updates: ArrayLike) -> optax.GradientTransformation:
+def optimiser(config: Config, updates: Integer[ArrayLike, ""]) -> optax.GradientTransformation:
     """Adam at the rate of this update. Its state does not depend on the rate."""
     return optax.chain(optax.scale_by_adam(), optax.scale(-rate(config, updates)))
 
 
-def rate(config: Config, updates: ArrayLike) -> Array:
+def rate(config: Config, updates: Integer[ArrayLike, ""]) -> Float32[Array, ""]:
     """The learning rate of this update."""
     return learning_rate(config, jnp.asarray(updates) * config.steps_per_update)
 
 
-def pick(values: Array, action: Array) -> Array:
-    """The values `[B]` of the actions taken, of `[B, A]`."""
+def pick(values: Float32[Array, "B A"], action: Integer[Array, " B"]) -> Float32[Array, " B"]:
+    """Values of the chosen actions."""
     return jnp.take_along_axis(values, action[:, None], axis=-1)[:, 0]
 
 
-def td_loss(config: Config, network: nn.Network, target: nn.Network, batch: Batch) -> Array:
+def td_loss(
+    config: Config, network: nn.Network, target: nn.Network, batch: Batch
+) -> Float32[Array, ""]:
     """The Huber loss of the temporal-difference errors of a batch."""
     fixed = jax.lax.stop_gradient(network)
     # Without `double` nobody looks at the first of the two, and it is not computed.
@@ -226,7 +240,7 @@ def make(
     augment: Augment | None = None,
     auxiliary: Auxiliary | None = None,
 ) -> Agent:
-    """Double DQN, or a variant of it: see the module."""
+    """Build Double DQN, or a variant of it, for this environment."""
     size = observation_size(env, params)
     return build(config, env, params, _algorithm(name, config, env, size, augment, auxiliary))
 
@@ -299,7 +313,7 @@ def _algorithm(
 
 @dataclass(frozen=True)
 class Algorithm:
-    """What an agent does its own way inside the loop.
+    """The parts of the loop that differ between agents.
 
     To be made once for a config (`functools.cache`): the compiled programs belong to it.
     """
@@ -330,10 +344,9 @@ class State:
     replay: Replay
     env: Any
     """The environments' states, `[E]`."""
-    key: Array
-    """A typed JAX key."""
-    steps: Array
-    """int32: environment steps so far."""
+    key: Key[Array, ""]
+    steps: Int32[Array, ""]
+    """Environment steps so far."""
 
 
 def build(config: Config, env: envs.TapeEnv, params: envs.EnvParams, algorithm: Algorithm) -> Agent:
@@ -402,7 +415,7 @@ def _train(
         return jnp.where(state.steps >= config.warmup, config.stride // config.steps_per_update, 0)
 
     obs = jax.vmap(env.observe, in_axes=(0, None))(state.env, params)
-    state, seen, means = loop.replay_loop(
+    state, outcomes, means = loop.replay_loop(
         state,
         obs,
         play,
@@ -411,14 +424,14 @@ def _train(
         plays=config.stride // config.num_envs,
         rounds=config.chunk // config.stride,
     )
-    metrics = loop.totals(seen, config.chunk)
+    metrics = loop.totals(outcomes, config.chunk)
     metrics["epsilon"] = epsilon(config, state.steps)
     metrics["learning_rate"] = rate(config, state.learner.updates)
     return state, metrics | means
 
 
 def make_network(
-    key: Array, config: Config, env: envs.TapeEnv, size: int, latent_size: int = 0
+    key: PRNGKeyArray, config: Config, env: Env, size: int, latent_size: int = 0
 ) -> nn.Network:
     """The network that a config asks for."""
     return nn.make(

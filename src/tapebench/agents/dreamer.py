@@ -31,11 +31,11 @@ Deviations from Hafner et al.:
 1. small: one layer of `width` units for each part of the model, h of as many entries, 32 variables
    of 4 classes instead of 32 of 32, larger learning rates. With
    `steps_per_update` and `starts` this makes 200,000 steps affordable on one core;
-2. imagination goes on from `starts` states of a batch, drawn at random, not from all of them;
-3. t/H and an observed goal are given to the model, not predicted. So the end at the horizon is
-   known, also in imagination, and the head that they have for going on is left with success;
-4. reward and success are told from h_{t+1}, before z_{t+1} is known, since replay does not keep
-   what the last step of an episode led to: they are what is expected of an action;
+2. imagination starts from `starts` random states of a batch, not from all of them;
+3. t/H and an observed goal are inputs of the model, not predicted. So the end at the horizon is
+   known, also in imagination, and the continuation head only has to predict success;
+4. reward and success are predicted from h_{t+1}, before z_{t+1} is known, since replay does not
+   store the last observation of an episode: they are expectations over the next state;
 5. the tape is reconstructed as bits; reward and value are single numbers instead of distributions
    over bins, as returns here are bounded by the horizon; the value is not symlog;
 6. S is the range of R − V instead of that of R, and has no lower limit of 1. Returns differ far
@@ -55,7 +55,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -63,10 +63,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
+from jaxtyping import Bool, Float32, Int32, Integer, Key, PRNGKeyArray, Scalar
 
+from tapebench import env as envs
 from tapebench.agents import loop, nn, ppo, replay, returns
 from tapebench.agents.api import (
     Agent,
+    Env,
     check_counts,
     check_not_negative,
     check_positive,
@@ -96,9 +99,6 @@ from tapebench.base.names import one_of
 from tapebench.exam.policy import Policy
 from tapebench.tasks.layout import Layout
 
-if TYPE_CHECKING:
-    from tapebench import env as envs
-
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -120,6 +120,15 @@ class Config:
         "chunk": 80,
     }
     """Options for short tapes: few weights, short chunks. Tests train agents of this size."""
+    SEARCH: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "learning_rate": (5e-4, 1e-3, 2e-3),
+        "actor_rate": (5e-4, 1e-3, 2e-3),
+        "discount": (0.9, 0.95, 0.98),
+        "trace": (0.5, 0.8, 0.95),
+        "imagination": (5, 10, 15),
+        "entropy_weight": (0.001, 0.003, 0.01),
+    }
+    """Values to search when tuning; a variant searches what it adds, see `tools/tune.py`."""
 
     network: str = "conv"
     """`mlp`: fully connected; `conv`: a model in every cell, which commutes with rotation. Within
@@ -159,9 +168,9 @@ class Config:
     steps_per_update: int = 40
     """Environment steps for each update."""
     starts: int = 64
-    """States of a batch from which imagination goes on."""
+    """States of a batch from which imagination starts."""
     imagination: int = 5
-    """Steps that it goes on."""
+    """Imagined steps."""
     discount: float = 0.98
     """Per-step discount γ. The horizon is a true end, since the observation carries t/H."""
     trace: float = 0.95
@@ -223,48 +232,51 @@ class Model(eqx.Module):
     actor: Body
     critic: Body
 
-    def policy(self, latent: Latent) -> Array:
-        """Log-probabilities of the actions, `[..., A]`."""
-        found = self.actor(latent.features)
-        return mix(found.reshape(*found.shape[:-2], -1), self.world.unimix)
+    def policy(self, latent: Latent) -> Float32[Array, "*B A"]:
+        """Log-probabilities of the actions."""
+        logits = self.actor(latent.features)
+        return mix(logits.reshape(*logits.shape[:-2], -1), self.world.unimix)
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Learner:
-    """What is learned, and what learning needs to go on."""
+    """Parameters and the optimiser state."""
 
     model: Model
     slow: Body
     """V⁻."""
-    range: Array
-    """float32: S."""
+    range: Float32[Array, ""]
+    """S."""
     optimisers: tuple[optax.OptState, optax.OptState]
     """Of the model, and of policy and value."""
-    updates: Array
-    """int32."""
+    updates: Int32[Array, ""]
 
 
 class Memory(NamedTuple):
     """What the policy of B episodes remembers."""
 
     model: Model
-    hidden: Array
-    """h after its last action, `[B, P, W]`."""
+    hidden: Float32[Array, "B P F"]
+    """h after its last action."""
 
 
 def world_loss(
-    config: Config, world: World, key: Array, batch: Sequences, tick: Array
-) -> tuple[Array, tuple[dict[str, Array], Filtered]]:
-    """The loss of the model in the module docstring, its parts, and the states on the way."""
+    config: Config,
+    world: World,
+    key: PRNGKeyArray,
+    batch: Sequences,
+    tick: Float32[Array, ""],
+) -> tuple[Float32[Array, ""], tuple[dict[str, Scalar], Filtered]]:
+    """Loss of the world model: reconstruction, reward, success, KL; its parts, and the states."""
     shape = (*batch.action.shape, world.places, *_num_variables(config))
     number = jax.random.uniform(key, shape)
-    found = world.filter(batch.obs, batch.action, batch.is_first, number)
-    prior, posterior = world.expect(found.latent.hidden), found.posterior
-    cells, tape = world.cells(*found.latent[:2]), Layout(world.length).cells(batch.obs)
-    reward, success = world.outcome(found.ahead)
+    filtered = world.filter(batch.obs, batch.action, batch.is_first, number)
+    prior, posterior = world.prior_log_probs(filtered.latent.hidden), filtered.posterior
+    cells, tape = world.cells(*filtered.latent[:2]), Layout(world.length).cells(batch.obs)
+    reward, success = world.outcome(filtered.ahead)
     # At the horizon an episode ends anyway, and replay does not say whether by success.
-    may_go_on = ~is_final_step(found.latent.time, tick)
+    may_go_on = ~is_final_step(filtered.latent.time, tick)
     wrong = optax.sigmoid_binary_cross_entropy(success, batch.ended.astype(jnp.float32))
     fixed = jax.lax.stop_gradient
     parts = {
@@ -282,22 +294,23 @@ def world_loss(
         + config.representation_weight * costs["representation"]
     )
     parts["kl"] = divergence(posterior, prior).mean()
-    return total, (parts, found)
+    return total, (parts, filtered)
 
 
 class Dream(NamedTuple):
-    """Steps that the model made up, `[N, S, ...]`."""
+    """Imagined rollouts, `[N, S, ...]`."""
 
     latent: Latent
     """`[N + 1, S, ...]`: the state before each step, and the last one."""
-    action: Array
-    """int32."""
-    reward: Array
-    goes_on: Array
-    """The chance that the episode goes on after the step."""
+    action: Int32[Array, "N S"]
+    reward: Float32[Array, "N S"]
+    goes_on: Float32[Array, "N S"]
+    """Probability that the episode continues after the step."""
 
 
-def imagine(config: Config, model: Model, key: Array, start: Latent, tick: Array) -> Dream:
+def imagine(
+    config: Config, model: Model, key: PRNGKeyArray, start: Latent, tick: Float32[Array, ""]
+) -> Dream:
     """`imagination` steps by the policy from states `[S, ...]`."""
     world = model.world
 
@@ -305,9 +318,9 @@ def imagine(config: Config, model: Model, key: Array, start: Latent, tick: Array
         action_key, z_key = jax.random.split(key)
         action = ppo.sample(action_key, model.policy(latent))
         hidden = world.advance(latent, action)
-        log_probs = world.expect(hidden)
+        log_probs = world.prior_log_probs(hidden)
         z = flat(pick(jax.random.uniform(z_key, log_probs.shape[:-1]), log_probs))
-        return Latent(hidden, z, advance_time(latent.given, tick)), (latent, action, hidden)
+        return Latent(hidden, z, advance_time(latent.context, tick)), (latent, action, hidden)
 
     keys = jax.random.split(key, config.imagination)
     last, (before, action, ahead) = jax.lax.scan(step, start, keys)
@@ -321,9 +334,9 @@ def imagine(config: Config, model: Model, key: Array, start: Latent, tick: Array
 
 
 def behaviour_loss(
-    config: Config, model: Model, slow: Body, scale: Array, dream: Dream
-) -> tuple[Array, tuple[dict[str, Array], Array]]:
-    """The losses of policy and value in the module docstring, their parts, and S after."""
+    config: Config, model: Model, slow: Body, scale: Float32[Array, ""], dream: Dream
+) -> tuple[Float32[Array, ""], tuple[dict[str, Scalar], Float32[Array, ""]]]:
+    """Actor and critic losses on imagined rollouts, their parts, and the new advantage scale."""
     fixed = jax.lax.stop_gradient
     latent = jax.tree.map(lambda rows: rows[:-1], dream.latent)
     value = model.critic(dream.latent.features)[..., 0]
@@ -356,7 +369,7 @@ def _num_variables(config: Config) -> tuple[int, ...]:
     return (config.latents if config.network == "mlp" else config.cell_latents,)
 
 
-def make_model(key: Array, config: Config, env: envs.TapeEnv, size: int) -> Model:
+def make_model(key: PRNGKeyArray, config: Config, env: Env, size: int) -> Model:
     """The networks that a config asks for."""
     length, actions = env.length, env.num_actions
     is_plain = config.network == "mlp"
@@ -367,16 +380,16 @@ def make_model(key: Array, config: Config, env: envs.TapeEnv, size: int) -> Mode
     places, width = (1, config.width) if is_plain else (length, config.channels)
     (variables,) = _num_variables(config)
     z = variables * config.classes
-    given = 1 + (size - length - 1) // places
-    features, kernel = width + z + given, config.kernel
+    context_size = 1 + (size - length - 1) // places
+    features, kernel = width + z + context_size, config.kernel
     around = 1 if is_plain else kernel
     everything = 0 if is_plain else width
 
     def body(inputs: int, outputs: int, depth: int, sees: int, joins: bool) -> Any:
         """Sizes of its layers, and how it is put together."""
-        seen = 1 if is_plain or not sees else sees + 1
+        inputs_seen = 1 if is_plain or not sees else sees + 1
         units = [inputs, *[width] * depth]
-        sizes = [(seen * before, after) for before, after in itertools.pairwise(units)]
+        sizes = [(inputs_seen * before, after) for before, after in itertools.pairwise(units)]
         has_top = joins and not is_plain
         sizes += [(2 * width, width)] * has_top + [(width, outputs)]
 
@@ -397,20 +410,20 @@ def make_model(key: Array, config: Config, env: envs.TapeEnv, size: int) -> Mode
     }
     own = [
         (width + z, width),
-        (around * (z + actions // places + given) + everything, width),
+        (around * (z + actions // places + context_size) + everything, width),
         (width, 3 * width),
         (width, 3 * width),
     ]
     # All in one draw, see `nn.layers`.
-    made = nn.layers(key, *own, *itertools.chain(*(sizes for sizes, _ in bodies.values())))
+    linears = nn.layers(key, *own, *itertools.chain(*(sizes for sizes, _ in bodies.values())))
     ends = itertools.accumulate((len(sizes) for sizes, _ in bodies.values()), initial=len(own))
     built = {
-        name: build(made[start : start + len(sizes)])
+        name: build(linears[start : start + len(sizes)])
         for start, (name, (sizes, build)) in zip(ends, bodies.items(), strict=False)
     }
     for name in ("actor", "critic", "reward"):
         built[name] = eqx.tree_at(lambda body: body.head, built[name], replace_fn=nn.fade)
-    evidence, entry, inputs, recurrent = made[: len(own)]
+    evidence, entry, inputs, recurrent = linears[: len(own)]
     actor, critic = built.pop("actor"), built.pop("critic")
     world = World(
         evidence=None if is_plain else evidence,
@@ -435,9 +448,9 @@ def optimiser(config: Config, rate: float) -> optax.GradientTransformation:
 
 
 def update(
-    config: Config, key: Array, learner: Learner, stored: Replay
-) -> tuple[Learner, dict[str, Array]]:
-    """Draw sequences; learn the model from them, then behaviour in it."""
+    config: Config, key: PRNGKeyArray, learner: Learner, stored: Replay
+) -> tuple[Learner, dict[str, Scalar]]:
+    """One update: the world model on replayed sequences, then actor and critic in imagination."""
     draw_key, model_key, start_key, dream_key = jax.random.split(key, 4)
     batch = replay.draw_sequences(draw_key, stored, config.batch, config.sequence)
     tick = 1.0 / stored.horizon.astype(jnp.float32)
@@ -446,14 +459,14 @@ def update(
     def loss_of_world(world: World) -> Any:
         return world_loss(config, world, model_key, batch, tick)
 
-    world, world_state, (parts, found) = gradient_step(
+    world, world_state, (parts, filtered) = gradient_step(
         optimiser(config, config.learning_rate), loss_of_world, model.world, world_state
     )
     model = eqx.tree_at(lambda model: model.world, model, world)
 
     num = config.batch * config.sequence
     chosen = jax.random.bits(start_key, (config.starts,)) % num
-    start = jax.tree.map(lambda rows: rows.reshape(num, *rows.shape[2:])[chosen], found.latent)
+    start = jax.tree.map(lambda rows: rows.reshape(num, *rows.shape[2:])[chosen], filtered.latent)
     dream = imagine(config, model, dream_key, start, tick)
 
     def loss_of_behaviour(learned: tuple[Body, Body]) -> Any:
@@ -480,15 +493,20 @@ def begin(model: Model, num: int) -> Memory:
     return Memory(model, model.world.begin(num))
 
 
-def see(model: Model, hidden: Array, obs: Array, number: Array | None) -> Latent:
-    """The state after observations `[B, D]`, with t/H back at 0 as the sign of a new episode."""
+def observe(
+    model: Model,
+    hidden: Float32[Array, "B P F"],
+    obs: Float32[Array, "B D"],
+    number: Float32[Array, "B P K"] | None,
+) -> Latent:
+    """The state after observations, with t/H back at 0 as the sign of a new episode."""
     is_first = Layout(model.world.length).time(obs) == 0
-    return model.world.see(hidden, obs, is_first, number)[0]
+    return model.world.observe(hidden, obs, is_first, number)[0]
 
 
-def act(memory: Memory, obs: Array, key: Array) -> tuple[Memory, Array]:
+def act(memory: Memory, obs: Float32[Array, "B D"], key: Any) -> tuple[Memory, Int32[Array, " B"]]:
     """The `act` of the policy: the likeliest state, and the likeliest action in it."""
-    latent = see(memory.model, memory.hidden, obs, None)
+    latent = observe(memory.model, memory.hidden, obs, None)
     action = memory.model.policy(latent).argmax(axis=-1)
     return memory._replace(hidden=memory.model.world.advance(latent, action)), action
 
@@ -503,18 +521,17 @@ class State:
 
     learner: Learner
     replay: Replay
-    hidden: Array
-    """h of the environments before their present observations, `[E, P, W]`."""
+    hidden: Float32[Array, "E P F"]
+    """h of the environments before their present observations."""
     env: Any
     """The environments' states, `[E]`."""
-    key: Array
-    """A typed JAX key."""
-    steps: Array
-    """int32: environment steps so far."""
+    key: Key[Array, ""]
+    steps: Int32[Array, ""]
+    """Environment steps so far."""
 
 
 def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:
-    """Dreamer for this environment."""
+    """Build Dreamer for this environment."""
     size = observation_size(env, params)
 
     def policy(state: State) -> Policy:
@@ -531,14 +548,18 @@ def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:
 
 
 def forecast(
-    world: World, obs: np.ndarray, action: np.ndarray, is_real: np.ndarray, depth: int
-) -> np.ndarray:
-    """What the world model foresees, a `Forecaster`: means over draws of its latent variables."""
+    world: World,
+    obs: Float32[np.ndarray, "T B D"],
+    action: Integer[np.ndarray, "T B"],
+    is_real: Bool[np.ndarray, "T B"],
+    depth: int,
+) -> Float32[np.ndarray, "depth T B L"]:
+    """A `Forecaster`: predictions of the world model, averaged over latent samples."""
     key = seeding.key(0, "credibility")
     rows = max(1, 2**15 // len(obs))  # what bounds memory
     parts = [
-        _foresee(world, key, obs[:, at : at + rows], action[:, at : at + rows], depth)
-        for at in range(0, obs.shape[1], rows)
+        _foresee(world, key, obs[:, start : start + rows], action[:, start : start + rows], depth)
+        for start in range(0, obs.shape[1], rows)
     ]
     return np.concatenate(parts, axis=2)
 
@@ -589,7 +610,7 @@ def _train(
         model = state.learner.model
         key, z_key, action_key = jax.random.split(state.key, 3)
         shape = config.num_envs, model.world.places, *_num_variables(config)
-        latent = see(model, state.hidden, obs, jax.random.uniform(z_key, shape))
+        latent = observe(model, state.hidden, obs, jax.random.uniform(z_key, shape))
         action = ppo.sample(action_key, model.policy(latent))
         obs, running, reward, terminated, truncated, _info = step(None, state.env, action, params)
         state = replace(
@@ -602,7 +623,7 @@ def _train(
         )
         return (state, obs), loop.outcomes(reward, terminated, truncated)
 
-    state, seen, means = loop.replay_loop(
+    state, outcomes, means = loop.replay_loop(
         state,
         jax.vmap(env.observe, in_axes=(0, None))(state.env, params),
         play,
@@ -611,4 +632,4 @@ def _train(
         plays=config.steps_per_update // config.num_envs,
         rounds=config.chunk // config.steps_per_update,
     )
-    return state, loop.totals(seen, config.chunk) | means
+    return state, loop.totals(outcomes, config.chunk) | means

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float32, Scalar, Shaped
 
 Play = Callable[[tuple[Any, Array], None], tuple[tuple[Any, Array], dict[str, Array]]]
 """One step of every environment: (state, observations) -> the same after it, and `outcomes`."""
@@ -19,14 +20,14 @@ Update = Callable[[Array, Any, Any], tuple[Any, dict[str, Array]]]
 
 def replay_loop(
     state: Any,
-    obs: Array,
+    obs: Float32[Array, "E D"],
     play: Play,
     update: Update,
     due: Callable[[Any], Array],
     *,
     plays: int,
     rounds: int,
-) -> tuple[Any, dict[str, Array], dict[str, Array]]:
+) -> tuple[Any, dict[str, Shaped[Array, "rounds plays"]], dict[str, Scalar]]:
     """`rounds` times: `plays` steps of every environment, then `due(state)` updates.
 
     `state` is a dataclass with `learner`, `replay` and `key`. Returns the state after it, all
@@ -35,7 +36,7 @@ def replay_loop(
     watched = jax.eval_shape(update, state.key, state.learner, state.replay)[1]
 
     def iterate(carry: tuple[Any, Array], _: None) -> Any:
-        (state, obs), seen = jax.lax.scan(play, carry, length=plays)
+        (state, obs), outcomes = jax.lax.scan(play, carry, length=plays)
         key, update_key = jax.random.split(state.key)
 
         def learn(number: Any, carry: Any) -> Any:
@@ -49,15 +50,17 @@ def replay_loop(
         count = due(state)
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), watched)
         learner, sums = jax.lax.fori_loop(0, count, learn, (state.learner, zeros))
-        return (replace(state, learner=learner, key=key), obs), (seen, sums, count)
+        return (replace(state, learner=learner, key=key), obs), (outcomes, sums, count)
 
-    (state, _), (seen, sums, counts) = jax.lax.scan(iterate, (state, obs), length=rounds)
+    (state, _), (outcomes, sums, counts) = jax.lax.scan(iterate, (state, obs), length=rounds)
     updates = jnp.maximum(counts.sum(), 1)
     means = {name: total.sum() / updates for name, total in sums.items()}
-    return state, seen, means
+    return state, outcomes, means
 
 
-def outcomes(reward: Array, terminated: Array, truncated: Array) -> dict[str, Array]:
+def outcomes(
+    reward: Float32[Array, " E"], terminated: Bool[Array, " E"], truncated: Bool[Array, " E"]
+) -> dict[str, Scalar]:
     """What a step of several environments adds to the metrics of a chunk."""
     return {
         "episodes": (terminated | truncated).sum(),
@@ -66,8 +69,8 @@ def outcomes(reward: Array, terminated: Array, truncated: Array) -> dict[str, Ar
     }
 
 
-def totals(seen: Mapping[str, Array], chunk: int) -> dict[str, Array]:
+def totals(outcomes: Mapping[str, Shaped[Array, "*T"]], chunk: int) -> dict[str, Scalar]:
     """Metrics of a chunk from its `outcomes`: sums, but the mean of the reward."""
-    metrics = {name: values.sum() for name, values in seen.items()}
+    metrics = {name: values.sum() for name, values in outcomes.items()}
     metrics["reward"] = metrics["reward"] / chunk
     return metrics

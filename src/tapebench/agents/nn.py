@@ -14,6 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float32, PRNGKeyArray, UInt32
 
 from tapebench.base.names import one_of
 from tapebench.physics import space
@@ -36,15 +37,19 @@ class Mlp(eqx.Module):
     head: eqx.nn.Linear
     value: eqx.nn.Linear | None
 
-    def features(self, obs: Array, latent: Array | None = None) -> Array:
-        """What the last hidden layer makes of observations: `[B, width]`."""
+    def features(
+        self, obs: Float32[Array, "*B D"], latent: Float32[Array, "*B Z"] | None = None
+    ) -> Float32[Array, "*B width"]:
+        """What the last hidden layer makes of observations."""
         x = obs if latent is None else jnp.concatenate([obs, latent], axis=-1)
         for layer in self.hidden:
             x = jax.nn.relu(linear(layer, x))
         return x
 
-    def __call__(self, obs: Array, latent: Array | None = None) -> Array:
-        """Action values `[B, A]`."""
+    def __call__(
+        self, obs: Float32[Array, "*B D"], latent: Float32[Array, "*B Z"] | None = None
+    ) -> Float32[Array, "*B A"]:
+        """Action values."""
         x = self.features(obs, latent)
         return duel(linear(self.head, x), self.value, x)
 
@@ -65,24 +70,30 @@ class Conv(eqx.Module):
     length: int = eqx.field(static=True)
     kernel: int = eqx.field(static=True)
 
-    def cells(self, obs: Array, latent: Array | None = None) -> Array:
-        """Features of every cell, `[B, L, channels]`."""
+    def cells(
+        self, obs: Float32[Array, "*B D"], latent: Float32[Array, "*B Z"] | None = None
+    ) -> Float32[Array, "*B L channels"]:
+        """Features of every cell."""
         time = Layout(self.length).time_column(obs)
         shared = time if latent is None else jnp.concatenate([time, latent], axis=-1)
-        first, *others = self.hidden
+        first, *rest = self.hidden
         x = linear(first, windows(per_cell(obs, self.length), self.kernel))
         x = jax.nn.relu(x + linear(self.episode, shared)[..., None, :])
-        for layer in others:
+        for layer in rest:
             x = jax.nn.relu(linear(layer, windows(x, self.kernel)))
         mean = x.mean(axis=-2, keepdims=True)
         return jax.nn.relu(linear(self.here, x) + linear(self.everywhere, mean))
 
-    def features(self, obs: Array, latent: Array | None = None) -> Array:
-        """The mean over the ring: `[B, channels]`, the same for a turned tape."""
+    def features(
+        self, obs: Float32[Array, "*B D"], latent: Float32[Array, "*B Z"] | None = None
+    ) -> Float32[Array, "*B channels"]:
+        """The mean over the ring, the same for a turned tape."""
         return self.cells(obs, latent).mean(axis=-2)
 
-    def __call__(self, obs: Array, latent: Array | None = None) -> Array:
-        """Action values, one per cell: `[B, L]`."""
+    def __call__(
+        self, obs: Float32[Array, "*B D"], latent: Float32[Array, "*B Z"] | None = None
+    ) -> Float32[Array, "*B L"]:
+        """Action values, one per cell."""
         x = self.cells(obs, latent)
         return duel(linear(self.head, x)[..., 0], self.value, x.mean(axis=-2))
 
@@ -90,8 +101,10 @@ class Conv(eqx.Module):
 Network = Mlp | Conv
 
 
-def duel(values: Array, value: eqx.nn.Linear | None, features: Array) -> Array:
-    """Action values `[..., A]` as they are, or as differences around a value of the features.
+def duel(
+    values: Float32[Array, "*B A"], value: eqx.nn.Linear | None, features: Float32[Array, "*B F"]
+) -> Float32[Array, "*B A"]:
+    """Action values as they are, or as differences around a value of the features.
 
     With `value`, what all actions have in common is learned once and from every transition, not
     for each action from the few that took it (Wang et al. 2016).
@@ -102,7 +115,7 @@ def duel(values: Array, value: eqx.nn.Linear | None, features: Array) -> Array:
 
 
 def make(
-    key: Array,
+    key: PRNGKeyArray,
     kind: str,
     *,
     length: int,
@@ -142,7 +155,7 @@ def make(
     )
 
 
-def linear(layer: eqx.nn.Linear, x: Array) -> Array:
+def linear(layer: eqx.nn.Linear, x: Float32[Array, "*B F"]) -> Float32[Array, "*B outputs"]:
     """An Equinox layer on the last axis of any batch."""
     assert layer.bias is not None
     is_wide = layer.weight.shape[0] >= WIDE
@@ -177,37 +190,41 @@ def _weight_slope(x: Array, slope: Array) -> Array:
     return jax.lax.optimization_barrier(slope.T) @ x
 
 
-def gru(recurrent: eqx.nn.Linear, hidden: Array, given: Array) -> Array:
-    """What a gated recurrent unit makes of `hidden[..., Z]`, given what inputs come to, `3 Z`."""
-    reset, keep, new = jnp.split(given, 3, axis=-1)
+def gru(
+    recurrent: eqx.nn.Linear, hidden: Float32[Array, "*B Z"], gates: Float32[Array, "*B 3*Z"]
+) -> Float32[Array, "*B Z"]:
+    """One GRU step; `gates` is the part of its inputs."""
+    reset, keep, new = jnp.split(gates, 3, axis=-1)
     reset_from, keep_from, new_from = jnp.split(linear(recurrent, hidden), 3, axis=-1)
     new = jnp.tanh(new + jax.nn.sigmoid(reset + reset_from) * new_from)
     return new + jax.nn.sigmoid(keep + keep_from) * (hidden - new)
 
 
-def per_cell(obs: Array, length: int) -> Array:
-    """What an observation says of each cell, the goal too if it is there: `[..., L, channels]`."""
+def per_cell(obs: Float32[Array, "*B D"], length: int) -> Float32[Array, "*B L channels"]:
+    """An observation by cell, with the goal if it is observed."""
     layout = Layout(length)
     cells, goal = layout.cells(obs), layout.goal(obs)
     return jnp.stack([cells, goal] if goal.shape[-1] else [cells], axis=-1)
 
 
-def case_shares(before: Array, after: Array, length: int) -> Array:
-    """In what share of its cells a tape has each of the 16 cases: words `[..., W]` -> `[..., 16]`.
+def case_shares(
+    before: UInt32[Array, "*B W"], after: UInt32[Array, "*B W"], length: int
+) -> Float32[Array, "*B 16"]:
+    """In what share of its cells a tape has each of the 16 cases.
 
     Case `2 n + after` is the neighbourhood `n = 4l + 2c + r` whose middle cell became `after`.
     """
     left, right = space.neighbours(before, length)
     every = space.full(length)
-    found = [every]
+    masks = [every]
     for bits in (left, before, right, after):
-        found = [part & side for part in found for side in (~bits, bits)]
-    counts = jnp.stack([jnp.bitwise_count(part).sum(axis=-1) for part in found], axis=-1)
+        masks = [part & side for part in masks for side in (~bits, bits)]
+    counts = jnp.stack([jnp.bitwise_count(part).sum(axis=-1) for part in masks], axis=-1)
     return counts.astype(jnp.float32) / length
 
 
-def windows(x: Array, kernel: int) -> Array:
-    """Each cell's neighbourhood on the ring: `[..., L, C]` -> `[..., L, kernel * C]`.
+def windows(x: Float32[Array, "*B L C"], kernel: int) -> Float32[Array, "*B L window"]:
+    """Each cell's neighbourhood on the ring.
 
     With a linear layer behind it this is a circular convolution. Written so, since the gradient
     of XLA's own convolution inside a compiled loop is some twenty times slower on a CPU.
@@ -218,7 +235,7 @@ def windows(x: Array, kernel: int) -> Array:
     return jnp.concatenate([ring[..., i : i + length, :] for i in range(kernel)], axis=-1)
 
 
-def layers(key: Array, *sizes: tuple[int, int]) -> tuple[eqx.nn.Linear, ...]:
+def layers(key: PRNGKeyArray, *sizes: tuple[int, int]) -> tuple[eqx.nn.Linear, ...]:
     """Linear layers of these inputs and outputs, with the usual initial values of PyTorch.
 
     All in one draw, since a draw takes far longer to compile than to make.
@@ -229,11 +246,11 @@ def layers(key: Array, *sizes: tuple[int, int]) -> tuple[eqx.nn.Linear, ...]:
     ends = list(itertools.accumulate(leaf.size for leaf in leaves))
     drawn = jax.random.uniform(key, (ends[-1],), minval=-1.0, maxval=1.0)
     parts = zip(jnp.split(drawn, ends[:-1]), leaves, strict=True)
-    made = jax.tree.unflatten(tree, [part.reshape(leaf.shape) for part, leaf in parts])
+    linears = jax.tree.unflatten(tree, [part.reshape(leaf.shape) for part, leaf in parts])
     scales = [1.0 / math.sqrt(inputs) for inputs, _ in sizes]
     return tuple(
         jax.tree.map(lambda leaf, scale=scale: scale * leaf, layer)
-        for layer, scale in zip(made, scales, strict=True)
+        for layer, scale in zip(linears, scales, strict=True)
     )
 
 

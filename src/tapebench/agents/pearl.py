@@ -28,25 +28,29 @@ Deviations from Rakelly et al.:
 5. the prior is a factor of the product, so that no context and little context need no exception;
 6. exploration acts on a z drawn anew in every step, the greedy policy on the mean.
 
-The policy keeps its context from one episode to the next as long as its memory goes on, which is
+The policy keeps its context from one episode to the next as long as its memory lasts, which is
 right where the rule stays the same; a transition is never made across two episodes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
+from jaxtyping import Bool, Float32, Int32, Integer, PRNGKeyArray
 
+from tapebench import env as envs
 from tapebench.agents import dqn, nn, replay
 from tapebench.agents.api import (
     Agent,
+    Env,
     check_counts,
     check_not_negative,
     gradient_step,
@@ -57,15 +61,18 @@ from tapebench.base.names import one_of
 from tapebench.physics import space
 from tapebench.tasks.layout import Layout
 
-if TYPE_CHECKING:
-    from tapebench import env as envs
-
-
 ENCODERS = ("cases", "tapes")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config(dqn.Config):
+    SEARCH: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "context": (4, 8),
+        "latent_size": (4, 8),
+        "kl_weight": (1e-4, 1e-3, 1e-2),
+    }
+    """Values to search when tuning; a variant searches what it adds, see `tools/tune.py`."""
+
     context: int = 8
     """Transitions of the present episode that are looked back on."""
     latent_size: int = 4
@@ -88,27 +95,27 @@ class Config(dqn.Config):
 
 
 class Gaussian(NamedTuple):
-    """Factors or posteriors over z, diagonal: `[..., Z]` each."""
+    """Factors or posteriors over z, diagonal."""
 
-    precision: Array
-    weighted: Array
+    precision: Float32[Array, "*B Z"]
+    weighted: Float32[Array, "*B Z"]
     """The mean times the precision: what adds up in a product."""
 
     @property
-    def mean(self) -> Array:
+    def mean(self) -> Float32[Array, "*B Z"]:
         return self.weighted / self.precision
 
-    def draw(self, key: Array) -> Array:
+    def draw(self, key: PRNGKeyArray) -> Float32[Array, "*B Z"]:
         """A sample of each."""
-        return self.at(jax.random.normal(key, self.precision.shape))
+        return self.sample(jax.random.normal(key, self.precision.shape))
 
-    def at(self, deviations: Array) -> Array:
-        """So many standard deviations away from each mean."""
+    def sample(self, deviations: Float32[Array, "*B Z"]) -> Float32[Array, "*B Z"]:
+        """Samples by reparametrisation: `deviations` standard deviations from each mean."""
         return self.mean + deviations / jnp.sqrt(self.precision)
 
 
-def posterior(factors: Gaussian, is_real: Array) -> Gaussian:
-    """The product of the prior and the real ones of factors `[B, C, Z]`; `is_real[B, C]`."""
+def posterior(factors: Gaussian, is_real: Bool[Array, "B C"]) -> Gaussian:
+    """The product of the prior and the real ones of factors `[B, C, Z]`."""
     real = is_real[..., None].astype(jnp.float32)
     return Gaussian(
         precision=1.0 + (real * factors.precision).sum(axis=-2),
@@ -116,10 +123,10 @@ def posterior(factors: Gaussian, is_real: Array) -> Gaussian:
     )
 
 
-def divergence(found: Gaussian) -> Array:
-    """KL from the prior N(0, 1), summed over the entries of z: `[...]`."""
-    variance = 1.0 / found.precision
-    return 0.5 * (variance + found.mean**2 - 1.0 - jnp.log(variance)).sum(axis=-1)
+def divergence(posterior: Gaussian) -> Float32[Array, "*B"]:
+    """KL from the prior N(0, 1), summed over the entries of z."""
+    variance = 1.0 / posterior.precision
+    return 0.5 * (variance + posterior.mean**2 - 1.0 - jnp.log(variance)).sum(axis=-1)
 
 
 class Encoder(eqx.Module):
@@ -131,8 +138,13 @@ class Encoder(eqx.Module):
     by_cell: bool = eqx.field(static=True)
     """Whether it is shown what became of neighbourhoods, or both tapes and the action."""
 
-    def __call__(self, before: Array, action: Array, after: Array) -> Gaussian:
-        """Tapes `[..., L]` and actions `[...]` -> factors `[..., Z]`."""
+    def __call__(
+        self,
+        before: Float32[Array, "*B L"],
+        action: Integer[Array, "*B"],
+        after: Float32[Array, "*B L"],
+    ) -> Gaussian:
+        """Factors `[..., Z]`."""
         if self.by_cell:
             flipped = space.flip(space.pack(before), action)
             x = nn.case_shares(flipped, space.pack(after), before.shape[-1])
@@ -152,21 +164,20 @@ class Model(eqx.Module):
     encoder: Encoder
     network: nn.Network
 
-    def believe(self, seen: replay.Past) -> Gaussian:
+    def believe(self, past: replay.Past) -> Gaussian:
         """The posterior `[B, Z]` after transitions `[B, C]`."""
-        return posterior(self.encoder(seen.before, seen.action, seen.after), seen.is_real)
+        return posterior(self.encoder(past.before, past.action, past.after), past.is_real)
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Learner:
-    """What is learned, and what learning needs to go on."""
+    """Parameters and the optimiser state."""
 
     model: Model
     target: Model
     optimiser: optax.OptState
-    updates: Array
-    """int32."""
+    updates: Int32[Array, ""]
 
 
 class Memory(NamedTuple):
@@ -175,15 +186,15 @@ class Memory(NamedTuple):
     model: Model
     factors: Gaussian
     """`[B, C, Z]`: of the last transitions, in no order; zeros where there is none yet."""
-    number: Array
-    """int32 `[B]`: transitions seen."""
-    obs: Array
-    """float32 `[B, D]`: the last observation. Its time is past any at the very beginning."""
-    action: Array
-    """int32 `[B]`: what was done there."""
+    number: Int32[Array, " B"]
+    """Transitions seen."""
+    obs: Float32[Array, "B D"]
+    """The last observation. Its time is past any at the very beginning."""
+    action: Int32[Array, " B"]
+    """What was done there."""
 
 
-def make_encoder(key: Array, config: Config, env: envs.TapeEnv) -> Encoder:
+def make_encoder(key: PRNGKeyArray, config: Config, env: Env) -> Encoder:
     """The encoder that a config asks for."""
     width, by_cell = config.encoder_width, config.encoder == "cases"
     if by_cell and env.num_actions != env.length:
@@ -194,7 +205,7 @@ def make_encoder(key: Array, config: Config, env: envs.TapeEnv) -> Encoder:
 
 
 def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:
-    """PEARL for this environment."""
+    """Build PEARL for this environment."""
     algorithm = _algorithm(config, env, observation_size(env, params))
     return dqn.build(config, env, params, algorithm)
 
@@ -217,25 +228,25 @@ def _algorithm(config: Config, env: envs.TapeEnv, size: int) -> dqn.Algorithm:
         )
 
     def values(key: Array, learner: Learner, stored: Replay, obs: Array) -> Array:
-        seen = replay.past(stored, replay.present(stored), config.context)
-        return learner.model.network(obs, learner.model.believe(seen).draw(key))
+        past = replay.past(stored, replay.present(stored), config.context)
+        return learner.model.network(obs, learner.model.believe(past).draw(key))
 
     def update(key: Array, learner: Learner, stored: Replay) -> tuple[Learner, dict[str, Array]]:
         draw_key, z_key, next_key = jax.random.split(key, 3)
         places = replay.draw(draw_key, stored, config.batch)
         batch = replay.take(stored, places, config.n_step, config.discount)
-        seen = replay.past(stored, places, config.context)
+        past = replay.past(stored, places, config.context)
         later = places._replace(ago=places.ago - batch.steps)
-        then = replay.past(stored, later, config.context)
+        next_past = replay.past(stored, later, config.context)
         noise = jax.random.normal(next_key, (config.batch, config.latent_size))
 
         def ahead(model: Model) -> Array:
-            return model.network(batch.next_obs, model.believe(then).at(noise))
+            return model.network(batch.next_obs, model.believe(next_past).sample(noise))
 
         def loss(model: Model) -> tuple[Array, dict[str, Array]]:
             chooser, judge = ahead(jax.lax.stop_gradient(model)), ahead(learner.target)
             y = dqn.bellman(config, batch, chooser, judge)
-            now = model.believe(seen)
+            now = model.believe(past)
             chosen = dqn.pick(model.network(batch.obs, now.draw(z_key)), batch.action)
             parts = {
                 "loss": optax.huber_loss(chosen, y).mean(),
@@ -268,18 +279,18 @@ def _algorithm(config: Config, env: envs.TapeEnv, size: int) -> dqn.Algorithm:
     return dqn.Algorithm("pearl", init, values, update, begin, act, note, recall)
 
 
-def recall(memory: Memory) -> Array:
-    """The mean of z `[B, Z]`, given all that is remembered."""
+def recall(memory: Memory) -> Float32[Array, "B Z"]:
+    """The posterior mean of z."""
     everything = jnp.ones(memory.factors.precision.shape[:2], bool)
     return posterior(memory.factors, everything).mean
 
 
-def note(memory: Memory, action: Array) -> Memory:
-    """The memory with what was done at its last observation."""
+def note(memory: Memory, action: Integer[Array, " B"]) -> Memory:
+    """The memory with the action taken at its last observation."""
     return memory._replace(action=action)
 
 
-def remember(memory: Memory, obs: Array, length: int) -> Memory:
+def remember(memory: Memory, obs: Float32[Array, "B D"], length: int) -> Memory:
     """The memory with the transition that led to `obs`, where there was one.
 
     There was none if time did not go on: at the start of an episode, whether the first or a

@@ -24,17 +24,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
+from jaxtyping import Float32, Int32, Integer, Key, PRNGKeyArray, Scalar, UInt32
 
+from tapebench import env as envs
 from tapebench.agents import nn, returns
 from tapebench.agents.api import (
     Agent,
+    Env,
     check_counts,
     check_not_negative,
     check_positive,
@@ -46,12 +49,6 @@ from tapebench.agents.api import (
 )
 from tapebench.base.names import one_of
 from tapebench.exam.policy import Policy
-
-if TYPE_CHECKING:
-    from tapebench import env as envs
-
-Env = Any
-"""A `TapeEnv`, or another environment that has its length, num_actions, reset, step and observe."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +65,16 @@ class Config:
         "final_rate": 0.5,
     }
     """Options for short tapes: few weights, short chunks. Tests train agents of this size."""
+    SEARCH: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "learning_rate": (5e-4, 1e-3, 2e-3),
+        "discount": (0.9, 0.98, 1.0),
+        "trace": (0.5, 0.8, 0.95),
+        "entropy_weight": (0.003, 0.01, 0.03),
+        "value_weight": (0.1, 0.5),
+        "epochs": (4, 10),
+        "minibatches": (4, 8),
+    }
+    """Values to search when tuning; a variant searches what it adds, see `tools/tune.py`."""
 
     network: str = "mlp"
     """`mlp`: fully connected; `conv`: circular convolutions, which commute with rotation."""
@@ -149,8 +156,10 @@ class ActorCritic(eqx.Module):
     network: nn.Network
     value: eqx.nn.Linear
 
-    def __call__(self, obs: Array, latent: Array | None = None) -> tuple[Array, Array]:
-        """Logits `[..., A]` and values `[...]`."""
+    def __call__(
+        self, obs: Float32[Array, "*B D"], latent: Float32[Array, "*B Z"] | None = None
+    ) -> tuple[Float32[Array, "*B A"], Float32[Array, "*B"]]:
+        """Logits and values."""
         features = self.network.features(obs, latent)
         return self.network(obs, latent), nn.linear(self.value, features)[..., 0]
 
@@ -158,30 +167,27 @@ class ActorCritic(eqx.Module):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Learner:
-    """What is learned, and what learning needs to go on."""
+    """Parameters and the optimiser state."""
 
     model: Any
     optimiser: optax.OptState
-    updates: Array
-    """int32."""
+    updates: Int32[Array, ""]
 
 
 class Segment(NamedTuple):
-    """Steps to learn from, `[T, B]`: B pieces of play, each T steps long."""
+    """A rollout to learn from: B sequences of T steps."""
 
-    obs: Array
-    """float32 `[T, B, D]`."""
-    action: Array
-    """int32."""
-    log_prob: Array
+    obs: Float32[Array, "T B D"]
+    action: Int32[Array, "T B"]
+    log_prob: Float32[Array, "T B"]
     """Of the action, by the policy that took it."""
-    advantage: Array
+    advantage: Float32[Array, "T B"]
     """Normalised."""
-    target: Array
+    target: Float32[Array, "T B"]
     """What the value should be."""
 
 
-def optimiser(config: Config, rate: Array) -> optax.GradientTransformation:
+def optimiser(config: Config, rate: float | Float32[Array, ""]) -> optax.GradientTransformation:
     """Adam on clipped gradients. Its state does not depend on the rate."""
     return optax.chain(
         optax.clip_by_global_norm(config.gradient_norm),
@@ -190,18 +196,18 @@ def optimiser(config: Config, rate: Array) -> optax.GradientTransformation:
     )
 
 
-def log_prob(logits: Array, action: Array) -> Array:
-    """The log-probability `[...]` of actions, of logits `[..., A]`."""
+def log_prob(logits: Float32[Array, "*B A"], action: Integer[Array, "*B"]) -> Float32[Array, "*B"]:
+    """The log-probability of actions."""
     return jnp.take_along_axis(jax.nn.log_softmax(logits), action[..., None], axis=-1)[..., 0]
 
 
-def entropy(logits: Array) -> Array:
-    """Of each policy, in nats: `[...]`."""
+def entropy(logits: Float32[Array, "*B A"]) -> Float32[Array, "*B"]:
+    """Of each policy, in nats."""
     return -(jax.nn.softmax(logits) * jax.nn.log_softmax(logits)).sum(axis=-1)
 
 
-def sample(key: Array, logits: Array) -> Array:
-    """An action `[B]` of each policy `[B, A]`.
+def sample(key: PRNGKeyArray, logits: Float32[Array, "B A"]) -> Int32[Array, " B"]:
+    """An action of each policy.
 
     By one uniform number each: a Gumbel number for every action takes as long as all of play.
     """
@@ -211,8 +217,8 @@ def sample(key: Array, logits: Array) -> Array:
     return jnp.minimum((below <= number).sum(axis=-1), logits.shape[-1] - 1)
 
 
-def shuffle(key: Array, times: int, num: int) -> Array:
-    """So many orders of `num` things, uint32 `[times, num]`.
+def shuffle(key: PRNGKeyArray, times: int, num: int) -> UInt32[Array, "times num"]:
+    """`times` random permutations of `num` indices.
 
     Random bits above the number of the thing, sorted. That is ten times faster than to sort pairs;
     where the bits above are equal, which is rare, the smaller number comes first.
@@ -223,14 +229,19 @@ def shuffle(key: Array, times: int, num: int) -> Array:
     return jnp.sort(drawn & ~is_number | number) & is_number
 
 
-def clipped(ratio: Array, advantage: Array, clip: float) -> Array:
-    """The clipped objective, to be made large: `[...]`."""
+def clipped(
+    ratio: Float32[Array, "*B"], advantage: Float32[Array, "*B"], clip: float
+) -> Float32[Array, "*B"]:
+    """PPO's clipped surrogate objective, to be maximised."""
     return jnp.minimum(ratio * advantage, jnp.clip(ratio, 1.0 - clip, 1.0 + clip) * advantage)
 
 
 def loss(
-    config: Config, logits: Array, value: Array, batch: Segment
-) -> tuple[Array, dict[str, Array]]:
+    config: Config,
+    logits: Float32[Array, "T B A"],
+    value: Float32[Array, "T B"],
+    batch: Segment,
+) -> tuple[Float32[Array, ""], dict[str, Scalar]]:
     """The clipped loss of PPO with those of value and entropy, and its parts."""
     change = log_prob(logits, batch.action) - batch.log_prob
     ratio = jnp.exp(change)
@@ -250,14 +261,14 @@ def loss(
     return total, parts
 
 
-def normalise(advantage: Array) -> Array:
-    """With mean 0 and standard deviation 1; all alike they are zeros."""
+def normalise(advantage: Float32[Array, "*B"]) -> Float32[Array, "*B"]:
+    """Scale to mean 0 and standard deviation 1; constant values become zeros."""
     centred = advantage - advantage.mean()
     return centred / (centred.std() + 1e-8)
 
 
 def make_model(
-    key: Array,
+    key: PRNGKeyArray,
     kind: str,
     config: Config,
     env: Env,
@@ -284,7 +295,7 @@ def make_model(
 
 
 def make(config: Config, env: Env, params: envs.EnvParams, *, name: str = "ppo") -> Agent:
-    """PPO for this environment."""
+    """Build PPO for this environment."""
     size = observation_size(env, params)
     return build(config, env, params, _algorithm(name, config, env, size))
 
@@ -322,7 +333,7 @@ Note = Callable[[Any, Array], Any]
 
 @dataclass(frozen=True)
 class Algorithm:
-    """What an agent does its own way inside the loop.
+    """The parts of the loop that differ between agents.
 
     To be made once for a config (`functools.cache`): the compiled programs belong to it.
     """
@@ -373,10 +384,9 @@ class State:
     """What the policy remembers of the environments, before their present observations."""
     env: Any
     """The environments' states, `[E]`."""
-    key: Array
-    """A typed JAX key."""
-    steps: Array
-    """int32: environment steps so far."""
+    key: Key[Array, ""]
+    steps: Int32[Array, ""]
+    """Environment steps so far."""
 
 
 def build(config: Config, env: Env, params: envs.EnvParams, algorithm: Algorithm) -> Agent:
@@ -432,32 +442,34 @@ def _train(
         key, play_key, learn_key = jax.random.split(state.key, 3)
         rate = learning_rate(config, state.steps)
         model, before = state.learner.model, state.memory
-        (memory, running, obs), segment, seen = play(
+        (memory, running, obs), segment, outcomes = play(
             play_key, config, env, algorithm, params, model, (before, state.env, obs)
         )
         learner, parts = learn(learn_key, config, algorithm, rate, state.learner, before, segment)
         state = State(learner, memory, running, key, state.steps + config.round)
-        return (state, obs), (seen, parts | {"learning_rate": rate})
+        return (state, obs), (outcomes, parts | {"learning_rate": rate})
 
     carry = (state, jax.vmap(env.observe, in_axes=(0, None))(state.env, params))
     rounds = config.chunk // config.round
-    (state, _), (seen, parts) = jax.lax.scan(iterate, carry, length=rounds)
-    metrics = {name: values.sum() for name, values in seen.items()}
+    (state, _), (outcomes, parts) = jax.lax.scan(iterate, carry, length=rounds)
+    metrics = {name: values.sum() for name, values in outcomes.items()}
     metrics["reward"] = metrics["reward"] / config.chunk
     return state, metrics | {name: values.mean() for name, values in parts.items()}
 
 
 def play(
-    key: Array,
+    key: PRNGKeyArray,
     config: Config,
     env: Env,
     algorithm: Algorithm,
-    params: envs.EnvParams,
+    params: Any,
     model: Any,
-    start: tuple[Any, Any, Array],
-) -> tuple[tuple[Any, Any, Array], Segment, dict[str, Array]]:
-    """`rollout` steps of every environment from memory, states and observations: those after,
-    the steps, and sums to watch."""
+    start: tuple[Any, Any, Float32[Array, "E D"]],
+) -> tuple[tuple[Any, Any, Float32[Array, "E D"]], Segment, dict[str, Scalar]]:
+    """Collect `rollout` steps of every environment, from (memory, states, observations).
+
+    Returns these after the last step, the segment to learn from, and sums for the metrics.
+    """
     step = jax.vmap(env.step, in_axes=(None, 0, 0, None))
 
     def move(carry: tuple[Any, Any, Array], key: Array) -> Any:
@@ -471,25 +483,25 @@ def play(
 
     keys = jax.random.split(key, config.rollout)
     last, rows = jax.lax.scan(move, start, keys)
-    obs, action, chance, value, reward, terminated, truncated = rows
+    obs, action, log_probs, value, reward, terminated, truncated = rows
     ended = terminated | truncated
     _, _, following = algorithm.see(model, last[0], last[2])
     advantage = returns.advantages(reward, value, ended, following, config.discount, config.trace)
-    segment = Segment(obs, action, chance, normalise(advantage), advantage + value)
-    seen = {"episodes": ended.sum(), "successes": terminated.sum(), "reward": reward.sum()}
-    return last, segment, seen
+    segment = Segment(obs, action, log_probs, normalise(advantage), advantage + value)
+    outcomes = {"episodes": ended.sum(), "successes": terminated.sum(), "reward": reward.sum()}
+    return last, segment, outcomes
 
 
 def learn(
-    key: Array,
+    key: PRNGKeyArray,
     config: Config,
     algorithm: Algorithm,
-    rate: Array,
+    rate: Float32[Array, ""],
     learner: Learner,
     memory: Any,
     segment: Segment,
-) -> tuple[Learner, dict[str, Array]]:
-    """`epochs` times through the steps in minibatches, and the means of what to watch."""
+) -> tuple[Learner, dict[str, Scalar]]:
+    """`epochs` passes over a segment in minibatches; the learner, and means of its metrics."""
     if not algorithm.is_recurrent:
         # Without memory, every step is a piece of its own.
         segment = jax.tree.map(lambda rows: rows.reshape(1, -1, *rows.shape[2:]), segment)

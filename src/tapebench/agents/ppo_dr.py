@@ -13,13 +13,15 @@ training varies. The policy is that of `ppo`, and is examined in the task as it 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import ArrayLike, Float32, Int32, Integer, PRNGKeyArray
 
 from tapebench import env as envs
 from tapebench.agents import ppo
@@ -29,6 +31,12 @@ from tapebench.base import seeding
 
 @dataclass(frozen=True, kw_only=True)
 class Config(ppo.Config):
+    SEARCH: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "noise_high": (0.0, 0.001, 0.005),
+        "horizon_high": (1.0, 1.5),
+    }
+    """Values to search when tuning; a variant searches what it adds, see `tools/tune.py`."""
+
     density_low: float = 0.3
     """Least share of ones in a start tape."""
     density_high: float = 0.7
@@ -54,9 +62,9 @@ class Config(ppo.Config):
 class Variation:
     """What an episode has of its own, in place of the fields of `EnvParams`."""
 
-    start_density: Array
-    horizon: Array
-    noise: Array
+    start_density: Float32[Array, "*B"]
+    horizon: Int32[Array, "*B"]
+    noise: Float32[Array, "*B"]
 
     def of(self, params: envs.EnvParams) -> envs.EnvParams:
         return replace(
@@ -90,7 +98,7 @@ class VariedEnv:
     def num_actions(self) -> int:
         return self.env.num_actions
 
-    def reset(self, key: Array, params: envs.EnvParams) -> tuple[Any, VariedState]:
+    def reset(self, key: PRNGKeyArray, params: envs.EnvParams) -> tuple[Any, VariedState]:
         state = self.start(seeding.stream(key), params)
         return self.observe(state, params), state
 
@@ -114,8 +122,12 @@ class VariedEnv:
         return self.env.observe(state.inner, state.variation.of(params))
 
     def step(
-        self, key: Array | None, state: VariedState, action: Array, params: envs.EnvParams
-    ) -> tuple[Any, VariedState, Array, Array, Array, dict[str, Any]]:
+        self,
+        key: PRNGKeyArray | None,
+        state: VariedState,
+        action: Integer[ArrayLike, ""],
+        params: envs.EnvParams,
+    ) -> tuple[Any, VariedState, envs.Reward, envs.Flag, envs.Flag, dict[str, Any]]:
         """One step; an episode that ends is followed at once by the first state of the next."""
         final, inner, reward, terminated, truncated, info = self.env.step_env(
             key, state.inner, action, state.variation.of(params)
@@ -127,13 +139,15 @@ class VariedEnv:
         return self.observe(state, params), state, reward, terminated, truncated, info
 
 
-def between(share: Array, low: Any, high: Any) -> Array:
+def between(
+    share: Float32[Array, ""], low: float | Float32[Array, ""], high: float | Float32[Array, ""]
+) -> Float32[Array, ""]:
     """The point of a range that a share from 0 to 1 stands for."""
     return low + share * (high - low)
 
 
 def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:
-    """PPO in the environment that varies."""
+    """Build PPO with domain randomisation for this environment."""
     varied = VariedEnv(
         env=env,
         density=(config.density_low, config.density_high),

@@ -21,28 +21,34 @@ Deviations from Laskin et al.:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float32, Integer, PRNGKeyArray
 
+from tapebench import env as envs
 from tapebench.agents import dqn
 from tapebench.agents.api import Agent, check_counts, check_shares
 from tapebench.agents.replay import Batch
 from tapebench.base.names import one_of
 from tapebench.tasks.layout import Layout
 
-if TYPE_CHECKING:
-    from tapebench import env as envs
-
 TRANSFORMS = ("shift", "shift-with-action", "flip", "shift+flip", "shift-with-action+flip")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config(dqn.Config):
+    SEARCH: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "max_shift": (1, 4),
+        "flip_probability": (0.01, 0.03, 0.1),
+    }
+    """Values to search when tuning; a variant searches what it adds, see `tools/tune.py`."""
+
     augment: str = "shift+flip"
     """`shift`, `shift-with-action`, `flip`, or one of the former `+flip`."""
     max_shift: int | None = None
@@ -63,8 +69,10 @@ def check_augment(config: Config) -> None:
         check_counts(config, "max_shift")
 
 
-def rotate(obs: Array, by: Array, length: int) -> Array:
-    """Observations `[B, D]` with cell i moved to cell i + `by[B]`; the goal moves along."""
+def rotate(
+    obs: Float32[Array, "B D"], by: Integer[Array, " B"], length: int
+) -> Float32[Array, "B D"]:
+    """Observations with cell i moved to cell i + `by`; the goal moves along."""
     layout = Layout(length)
     parts = [layout.cells(obs), layout.time_column(obs)]
     source = (jnp.arange(length) - by[:, None]) % length
@@ -74,8 +82,13 @@ def rotate(obs: Array, by: Array, length: int) -> Array:
     return jnp.concatenate(parts, axis=-1)
 
 
-def flip(key: Array, obs: Array, probability: float, length: int) -> Array:
-    """Observations `[B, D]` with each cell of the tape inverted with this probability."""
+def flip(
+    key: PRNGKeyArray,
+    obs: Float32[Array, "B D"],
+    probability: float | Float32[Array, ""],
+    length: int,
+) -> Float32[Array, "B D"]:
+    """Observations with each cell of the tape inverted with this probability."""
     chosen = jax.random.bernoulli(key, probability, obs.shape)
     is_cell = jnp.arange(obs.shape[-1]) < length
     return jnp.where(chosen & is_cell, 1.0 - obs, obs)
@@ -85,7 +98,7 @@ def flip(key: Array, obs: Array, probability: float, length: int) -> Array:
 def augmentation(
     name: str, length: int, max_shift: int | None, flip_probability: float
 ) -> dqn.Augment:
-    """A transform by name. The same function every time, as compiled programs need it."""
+    """A transform by name. Cached, so that programs are compiled once."""
     moves, with_action, flips = "shift" in name, "with-action" in name, "flip" in name
     if max_shift is None:
         max_shift = length // 2 if with_action else 1
@@ -109,7 +122,7 @@ def augmentation(
 
 
 def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:
-    """DQN with `config.augment`."""
+    """Build RAD for this environment: DQN on augmented observations."""
     if env.num_actions != env.length and "with-action" in config.augment:
         raise ValueError("shift-with-action needs one action per cell: use another augment")
     augment = augmentation(config.augment, env.length, config.max_shift, config.flip_probability)

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Bool, Float32, Int32, Integer, PRNGKeyArray, UInt16, UInt32
 
 from tapebench.physics import space
 from tapebench.tasks.layout import Layout
@@ -27,20 +28,18 @@ from tapebench.tasks.layout import Layout
 class Replay:
     """The last T - 1 transitions of E environments, and their present observations."""
 
-    bits: Array
-    """uint32 `[T, E, W]`: the tape, then the goal if it is observed."""
-    t: Array
-    """uint16 `[T, E]`. A horizon of 65,536 is the largest there is, and t = H is never stored."""
-    action: Array
-    """uint16 `[T, E]`."""
-    reward: Array
-    """float32 `[T, E]`."""
-    position: Array
-    """int32: the row of the present observation."""
-    filled: Array
-    """int32: complete transitions per environment."""
-    horizon: Array
-    """int32: what t is a share of."""
+    bits: UInt32[Array, "T E W"]
+    """The tape, then the goal if it is observed."""
+    t: UInt16[Array, "T E"]
+    """A horizon of 65,536 is the largest there is, and t = H is never stored."""
+    action: UInt16[Array, "T E"]
+    reward: Float32[Array, "T E"]
+    position: Int32[Array, ""]
+    """The row of the present observation."""
+    filled: Int32[Array, ""]
+    """Complete transitions per environment."""
+    horizon: Int32[Array, ""]
+    """What t is a share of."""
     length: int = field(metadata={"static": True})
     observation_size: int = field(metadata={"static": True})
 
@@ -48,60 +47,55 @@ class Replay:
 class Batch(NamedTuple):
     """Transitions to learn from, unpacked."""
 
-    obs: Array
-    """float32 `[B, D]`."""
-    action: Array
-    """int32 `[B]`."""
-    reward: Array
-    """float32 `[B]`: what all steps paid, discounted."""
-    next_obs: Array
-    """float32 `[B, D]`; arbitrary where `ended`."""
-    ended: Array
-    """bool `[B]`: by success or at the horizon."""
-    steps: Array
-    """int32 `[B]`: how many steps lie between the two observations."""
+    obs: Float32[Array, "B D"]
+    action: Int32[Array, " B"]
+    reward: Float32[Array, " B"]
+    """What all steps paid, discounted."""
+    next_obs: Float32[Array, "B D"]
+    """Arbitrary where `ended`."""
+    ended: Bool[Array, " B"]
+    """By success or at the horizon."""
+    steps: Int32[Array, " B"]
+    """How many steps lie between the two observations."""
 
 
 class Sequences(NamedTuple):
     """B pieces of what happened, T steps in a row each; an episode may end inside and the next
     one follow."""
 
-    obs: Array
-    """float32 `[T, B, D]`."""
-    action: Array
-    """int32 `[T, B]`."""
-    reward: Array
-    """float32 `[T, B]`: what the action paid."""
-    is_first: Array
-    """bool `[T, B]`: whether an episode starts here."""
-    ended: Array
-    """bool `[T, B]`: whether the action ended the episode, by success or at the horizon."""
+    obs: Float32[Array, "T B D"]
+    action: Int32[Array, "T B"]
+    reward: Float32[Array, "T B"]
+    """What the action paid."""
+    is_first: Bool[Array, "T B"]
+    """Whether an episode starts here."""
+    ended: Bool[Array, "T B"]
+    """Whether the action ended the episode, by success or at the horizon."""
 
 
 class Places(NamedTuple):
     """Where some transitions are."""
 
-    ago: Array
-    """int32 `[B]`: how many steps before the present one."""
-    env: Array
-    """int32 `[B]`."""
+    ago: Int32[Array, " B"]
+    """How many steps before the present one."""
+    env: Int32[Array, " B"]
 
 
 class Past(NamedTuple):
     """What happened in an episode before a place, the latest first."""
 
-    before: Array
-    """float32 `[B, C, L]`: tapes."""
-    action: Array
-    """int32 `[B, C]`."""
-    after: Array
-    """float32 `[B, C, L]`."""
-    is_real: Array
-    """bool `[B, C]`: whether the episode is that long, and still kept."""
+    before: Float32[Array, "B C L"]
+    """Tapes."""
+    action: Int32[Array, "B C"]
+    after: Float32[Array, "B C L"]
+    is_real: Bool[Array, "B C"]
+    """Whether the episode is that long, and still kept."""
 
 
-def empty(obs: Array, capacity: int, length: int, horizon: Array) -> Replay:
-    """Room for at least `capacity` transitions, at the first observations `[E, D]`."""
+def empty(
+    obs: Float32[Array, "E D"], capacity: int, length: int, horizon: Int32[Array, ""]
+) -> Replay:
+    """An empty buffer for at least `capacity` transitions, with the first observations."""
     num, size = obs.shape
     rows = -(-capacity // num) + 1
     words = space.num_words(size - 1)
@@ -119,37 +113,42 @@ def empty(obs: Array, capacity: int, length: int, horizon: Array) -> Replay:
     return _observe(replay, obs)
 
 
-def append(replay: Replay, action: Array, reward: Array, obs: Array) -> Replay:
-    """Complete the present row by what was done in it, and open the next with `obs`."""
+def append(
+    replay: Replay,
+    action: Integer[Array, " E"],
+    reward: Float32[Array, " E"],
+    obs: Float32[Array, "E D"],
+) -> Replay:
+    """Complete the present row with its action and reward, and open the next with `obs`."""
     rows = replay.t.shape[0]
-    here = replay.position
+    row = replay.position
     replay = replace(
         replay,
-        action=replay.action.at[here].set(action.astype(jnp.uint16)),
-        reward=replay.reward.at[here].set(reward),
-        position=(here + 1) % rows,
+        action=replay.action.at[row].set(action.astype(jnp.uint16)),
+        reward=replay.reward.at[row].set(reward),
+        position=(row + 1) % rows,
         filled=jnp.minimum(replay.filled + 1, rows - 1),
     )
     return _observe(replay, obs)
 
 
-def draw(key: Array, replay: Replay, num: int) -> Places:
+def draw(key: PRNGKeyArray, replay: Replay, num: int) -> Places:
     """Uniformly chosen complete transitions, with repetition. There must be one."""
     envs = replay.t.shape[1]
-    there = (replay.filled * envs).astype(jnp.uint32)
-    # Some are more likely than others by one in 2^32 / there: much cheaper than `randint`.
-    drawn = (jax.random.bits(key, (num,)) % there).astype(jnp.int32)
+    num_stored = (replay.filled * envs).astype(jnp.uint32)
+    # Some rows are likelier than others by num_stored in 2^32: much cheaper than `randint`.
+    drawn = (jax.random.bits(key, (num,)) % num_stored).astype(jnp.int32)
     return Places(ago=1 + drawn // envs, env=drawn % envs)
 
 
-def draw_sequences(key: Array, replay: Replay, num: int, length: int) -> Sequences:
+def draw_sequences(key: PRNGKeyArray, replay: Replay, num: int, length: int) -> Sequences:
     """Uniformly chosen pieces of `length` complete transitions in a row, with repetition.
 
     There must be that many rows.
     """
     envs = replay.t.shape[1]
-    there = ((replay.filled - length + 1) * envs).astype(jnp.uint32)
-    drawn = (jax.random.bits(key, (num,)) % there).astype(jnp.int32)
+    num_starts = ((replay.filled - length + 1) * envs).astype(jnp.uint32)
+    drawn = (jax.random.bits(key, (num,)) % num_starts).astype(jnp.int32)
     ago, env = length + drawn // envs - jnp.arange(length)[:, None], drawn % envs
     row, after = _rows(replay, ago), _rows(replay, ago - 1)
     return Sequences(
@@ -208,14 +207,14 @@ def past(replay: Replay, places: Places, length: int) -> Past:
 
 def _observe(replay: Replay, obs: Array) -> Replay:
     """Write observations `[E, D]` into the present row."""
-    length, here = replay.length, replay.position
+    length, row = replay.length, replay.position
     layout = Layout(length)
     cells = jnp.concatenate([layout.cells(obs), layout.goal(obs)], axis=-1)
     t = jnp.rint(layout.time(obs) * replay.horizon).astype(jnp.uint16)
     return replace(
         replay,
-        bits=replay.bits.at[here].set(space.pack(cells)),
-        t=replay.t.at[here].set(t),
+        bits=replay.bits.at[row].set(space.pack(cells)),
+        t=replay.t.at[row].set(t),
     )
 
 

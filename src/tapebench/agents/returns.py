@@ -15,12 +15,18 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float32
 
 
 def advantages(
-    reward: Array, value: Array, ended: Array, last: Array, discount: float, trace: float
-) -> Array:
-    """Advantages `[T, E]` of segments; `last[E]` is the value of what follows the last row.
+    reward: Float32[Array, "T E"],
+    value: Float32[Array, "T E"],
+    ended: Bool[Array, "T E"],
+    last: Float32[Array, " E"],
+    discount: float | Float32[Array, ""],
+    trace: float | Float32[Array, ""],
+) -> Float32[Array, "T E"]:
+    """Advantages of segments; `last` is the value of what follows the last row.
 
     Added to `value` they are the targets of the value function. `trace` is λ: 0 looks one step
     ahead, 1 as far as the segment goes.
@@ -37,14 +43,20 @@ def advantages(
     return jax.lax.scan(back, jnp.zeros_like(last), (error, trace * goes_on), reverse=True)[1]
 
 
-def lambda_returns(reward: Array, value: Array, goes_on: Array, last: Array, trace: float) -> Array:
-    """λ-returns `[T, ...]` of segments; `goes_on` is the discount times the chance of going on,
+def lambda_returns(
+    reward: Float32[Array, " T *B"],
+    value: Float32[Array, " T *B"],
+    goes_on: Float32[Array, " T *B"],
+    last: Float32[Array, "*B"],
+    trace: float | Float32[Array, ""],
+) -> Float32[Array, " T *B"]:
+    """λ-returns of segments; `goes_on` is the discount times the probability of continuing,
     `last` the value of what follows the last row."""
     ahead = jnp.concatenate([value[1:], last[None]])
 
     def back(later: Array, row: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         reward, goes_on, ahead = row
-        found = reward + goes_on * (ahead + trace * (later - ahead))
-        return found, found
+        value = reward + goes_on * (ahead + trace * (later - ahead))
+        return value, value
 
     return jax.lax.scan(back, last, (reward, goes_on, ahead), reverse=True)[1]

@@ -30,26 +30,34 @@ Deviations from Duan et al.:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float32, Int32, Integer
 
+from tapebench import env as envs
 from tapebench.agents import nn, ppo
-from tapebench.agents.api import Agent, check_counts, observation_size
+from tapebench.agents.api import Agent, Env, check_counts, observation_size
 from tapebench.physics import space
 from tapebench.tasks.layout import Layout
-
-if TYPE_CHECKING:
-    from tapebench import env as envs
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config(ppo.Config):
+    SEARCH: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "memory_size": (16, 32, 64),
+        "encoder_width": (32, 64),
+        "epochs": (4, 10),
+        "minibatches": (4, 8),
+    }
+    """Its rounds of learning are others than those of `ppo`, hence `epochs` and `minibatches`."""
+
     network: str = "gru"
     """`gru`: fully connected; `cells`: made for rules, commutes with rotation. See the module."""
     memory_size: int = 32
@@ -81,30 +89,34 @@ class Config(ppo.Config):
 class Memory(NamedTuple):
     """What is remembered of B episodes before their present observations."""
 
-    hidden: Array
-    """float32 `[B, Z]`."""
-    obs: Array
-    """float32 `[B, D]`: the last observation."""
-    action: Array
-    """int32 `[B]`: what was done there."""
+    hidden: Float32[Array, "B Z"]
+    obs: Float32[Array, "B D"]
+    """The last observation."""
+    action: Int32[Array, " B"]
+    """What was done there."""
 
 
 class Gru(eqx.Module):
-    """A gated recurrent unit that is given what its inputs come to all at once."""
+    """A gated recurrent unit whose input layer is applied to all rows at once."""
 
     inputs: eqx.nn.Linear
     recurrent: eqx.nn.Linear
 
-    def __call__(self, hidden: Array, inputs: Array, forgets: Array) -> Array:
-        """From `hidden[B, Z]` through `inputs[T, B, F]`: what it becomes, `[T, B, Z]`.
+    def __call__(
+        self,
+        hidden: Float32[Array, "B Z"],
+        inputs: Float32[Array, "T B F"],
+        forgets: Bool[Array, "T B"],
+    ) -> Float32[Array, "T B Z"]:
+        """The states after each row of the inputs, from `hidden`.
 
-        Where `forgets[T, B]` it is zero before the row.
+        Where it `forgets`, the state is reset to zero before the row.
         """
 
         def advance(hidden: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
-            given, forgets = row
+            gates, forgets = row
             hidden = jnp.where(forgets[:, None], 0.0, hidden)
-            hidden = nn.gru(self.recurrent, hidden, given)
+            hidden = nn.gru(self.recurrent, hidden, gates)
             return hidden, hidden
 
         return jax.lax.scan(advance, hidden, (nn.linear(self.inputs, inputs), forgets))[1]
@@ -117,8 +129,14 @@ class Plain(eqx.Module):
     length: int = eqx.field(static=True)
     num_actions: int = eqx.field(static=True)
 
-    def __call__(self, before: Array, action: Array, obs: Array, is_first: Array) -> Array:
-        """The last observation, what was done there, and the present one -> `[..., F]`."""
+    def __call__(
+        self,
+        before: Float32[Array, "*B D"],
+        action: Integer[Array, "*B"],
+        obs: Float32[Array, "*B D"],
+        is_first: Bool[Array, "*B"],
+    ) -> Float32[Array, "*B F"]:
+        """Of the last observation, what was done there, and the present one."""
         done = jax.nn.one_hot(action, self.num_actions)
         paid = -distance(obs, self.length)[..., None]
         last = jnp.where(is_first[..., None], 0.0, jnp.concatenate([done, paid], axis=-1))
@@ -131,8 +149,14 @@ class Cells(eqx.Module):
     table: eqx.nn.Linear
     length: int = eqx.field(static=True)
 
-    def __call__(self, before: Array, action: Array, obs: Array, is_first: Array) -> Array:
-        """The last observation, what was done there, and the present one -> `[..., F]`."""
+    def __call__(
+        self,
+        before: Float32[Array, "*B D"],
+        action: Integer[Array, "*B"],
+        obs: Float32[Array, "*B D"],
+        is_first: Bool[Array, "*B"],
+    ) -> Float32[Array, "*B F"]:
+        """Of the last observation, what was done there, and the present one."""
         flipped = space.flip(space.pack(Layout(self.length).cells(before)), action)
         after = space.pack(Layout(self.length).cells(obs))
         shares = nn.case_shares(flipped, after, self.length)
@@ -143,8 +167,8 @@ class Cells(eqx.Module):
         return jnp.where(is_first[..., None], 0.0, pooled)
 
 
-def distance(obs: Array, length: int) -> Array:
-    """The share of cells that differ from the goal, as far as observed: `[...]`."""
+def distance(obs: Float32[Array, "*B D"], length: int) -> Float32[Array, "*B"]:
+    """The share of cells that differ from the goal, as far as observed."""
     layout = Layout(length)
     goal = layout.goal(obs)
     return jnp.abs(layout.cells(obs) - (goal if goal.shape[-1] else 0.0)).mean(axis=-1)
@@ -159,31 +183,35 @@ class Model(eqx.Module):
     length: int = eqx.field(static=True)
 
     def run(
-        self, memory: Memory, obs: Array, action: Array, reset: bool = True
-    ) -> tuple[Array, Array, Array]:
-        """Logits `[T, B, A]`, values `[T, B]` and hidden states `[T, B, Z]` along observations
-        `[T, B, D]`, between which `action[T - 1, B]` were taken."""
+        self,
+        memory: Memory,
+        obs: Float32[Array, "T B D"],
+        action: Integer[Array, "T-1 B"],
+        reset: bool = True,
+    ) -> tuple[Float32[Array, "T B A"], Float32[Array, "T B"], Float32[Array, "T B Z"]]:
+        """Logits, values and hidden states along observations, between which the actions were
+        taken."""
         before = jnp.concatenate([memory.obs[None], obs[:-1]])
         done = jnp.concatenate([memory.action[None], action])
         is_first = Layout(self.length).time(obs) == 0
-        seen = self.encoder(before, done, obs, is_first)
-        hidden = self.gru(memory.hidden, seen, is_first & reset)
+        features = self.encoder(before, done, obs, is_first)
+        hidden = self.gru(memory.hidden, features, is_first & reset)
         return *self.body(obs, hidden), hidden
 
 
-def make(config: Config, env: ppo.Env, params: envs.EnvParams) -> Agent:
-    """Recurrent PPO for this environment."""
+def make(config: Config, env: Env, params: envs.EnvParams) -> Agent:
+    """Build recurrent PPO for this environment."""
     algorithm = _algorithm(config, env, observation_size(env, params))
     return ppo.build(config, env, params, algorithm)
 
 
-def recall(memory: tuple[Model, Memory]) -> Array:
-    """The `recall` of the policy: h, `[B, Z]`."""
+def recall(memory: tuple[Model, Memory]) -> Float32[Array, "B Z"]:
+    """The `recall` of the policy: h."""
     return memory[1].hidden
 
 
 @cache
-def _algorithm(config: Config, env: ppo.Env, size: int) -> ppo.Algorithm:
+def _algorithm(config: Config, env: Env, size: int) -> ppo.Algorithm:
     def init(key: Array) -> Model:
         own_key, body_key = jax.random.split(key)
         is_plain = config.network == "gru"

@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float32, Integer, PRNGKeyArray
 
 from tapebench.agents import nn
 from tapebench.tasks.layout import Layout
@@ -19,17 +20,19 @@ from tapebench.tasks.layout import Layout
 # Places: P = 1 for `mlp`, a cell each for `conv`.
 
 
-def arrange(x: Array, places: int) -> Array:
-    """What belongs to cells, `[..., N]`, by place: `[..., P, N / P]`."""
+def arrange(x: Float32[Any, "*B N"], places: int) -> Float32[Any, "*B P N//P"]:
+    """What belongs to cells, by place."""
     return x.reshape(*x.shape[:-1], places, -1)
 
 
-def spread(x: Array, places: int) -> Array:
-    """The same in every place: `[..., N]` -> `[..., P, N]`."""
+def spread(x: Float32[Array, "*B N"], places: int) -> Float32[Array, "*B P N"]:
+    """The same in every place."""
     return jnp.broadcast_to(x[..., None, :], (*x.shape[:-1], places, x.shape[-1]))
 
 
-def layer(weights: eqx.nn.Linear, x: Array, kernel: int = 0) -> Array:
+def layer(
+    weights: eqx.nn.Linear, x: Float32[Array, "*B F"], kernel: int = 0
+) -> Float32[Array, "*B outputs"]:
     """A hidden layer in every place: linear, scaled to a mean square of one, then SiLU.
 
     With a `kernel` each place sees its neighbourhood and the mean over the ring. A single place is
@@ -59,7 +62,7 @@ class Body(eqx.Module):
     joins: bool = eqx.field(static=True)
     """Whether there is one head for all."""
 
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Float32[Array, "*B P F"]) -> Float32[Array, "*outputs"]:
         """`[..., P, F]` -> `[..., P, N]`, or `[..., N]` if it `joins`."""
         for weights in self.hidden:
             x = layer(weights, x, self.kernel)
@@ -67,8 +70,8 @@ class Body(eqx.Module):
             x = x[..., 0, :] if self.top is None else self.join(x)
         return nn.linear(self.head, x)
 
-    def join(self, x: Array) -> Array:
-        """`[..., P, F]` -> `[..., F]`."""
+    def join(self, x: Float32[Array, "*B P F"]) -> Float32[Array, "*B F"]:
+        """What all places have in common."""
         assert self.top is not None
         pooled = jnp.concatenate([x.mean(axis=-2), x.max(axis=-2)], axis=-1)
         return layer(self.top, pooled)
@@ -77,13 +80,15 @@ class Body(eqx.Module):
 # Categorical variables, by the logarithms of their probabilities.
 
 
-def mix(logits: Array, share: float) -> Array:
-    """Log-probabilities `[..., C]`, with a share of the uniform distribution in them."""
+def mix(logits: Float32[Array, "*B C"], share: float) -> Float32[Array, "*B C"]:
+    """Log-probabilities, with a share of the uniform distribution in them."""
     return jnp.log((1.0 - share) * jax.nn.softmax(logits) + share / logits.shape[-1])
 
 
-def pick(number: Array, log_probs: Array) -> Array:
-    """One-hot draws `[..., K, C]`, by a uniform number `[..., K]` each.
+def pick(
+    number: Float32[Array, "*B K"], log_probs: Float32[Array, "*B K C"]
+) -> Float32[Array, "*B K C"]:
+    """One-hot draws, by a uniform number each.
 
     The gradient goes straight through to the probabilities.
     """
@@ -93,21 +98,23 @@ def pick(number: Array, log_probs: Array) -> Array:
     return drawn + probs - jax.lax.stop_gradient(probs)
 
 
-def likeliest(log_probs: Array) -> Array:
-    """The likeliest class of each `[..., K, C]`, as one-hot."""
+def likeliest(log_probs: Float32[Array, "*B K C"]) -> Float32[Array, "*B K C"]:
+    """The likeliest class of each, as one-hot."""
     return jax.nn.one_hot(log_probs.argmax(axis=-1), log_probs.shape[-1])
 
 
-def divergence(of: Array, from_: Array) -> Array:
-    """KL in nats, summed over all variables of a state: `[..., P, K, C]` -> `[...]`."""
+def divergence(
+    of: Float32[Array, "*B P K C"], from_: Float32[Array, "*B P K C"]
+) -> Float32[Array, "*B"]:
+    """KL in nats, summed over all variables of a state."""
     return (jnp.exp(of) * (of - from_)).sum(axis=(-3, -2, -1))
 
 
-def symlog(x: Array) -> Array:
+def symlog(x: Float32[Array, "*B"]) -> Float32[Array, "*B"]:
     return jnp.sign(x) * jnp.log1p(jnp.abs(x))
 
 
-def symexp(x: Array) -> Array:
+def symexp(x: Float32[Array, "*B"]) -> Float32[Array, "*B"]:
     return jnp.sign(x) * jnp.expm1(jnp.abs(x))
 
 
@@ -117,33 +124,33 @@ def symexp(x: Array) -> Array:
 class Latent(NamedTuple):
     """States of the model, by place."""
 
-    hidden: Array
-    """h, `[..., P, W]`."""
-    z: Array
-    """`[..., P, K C]`: one-hot for each variable."""
-    given: Array
-    """`[..., P, G]`: t/H, and the goal if it is observed."""
+    hidden: Float32[Array, "*B P F"]
+    """h."""
+    z: Float32[Array, "*B P KC"]
+    """One-hot for each variable."""
+    context: Float32[Array, "*B P G"]
+    """t/H, and the goal if it is observed."""
 
     @property
-    def features(self) -> Array:
-        """All of it: `[..., P, F]`."""
+    def features(self) -> Float32[Array, "*B P F"]:
+        """All of it."""
         return jnp.concatenate(self, axis=-1)
 
     @property
-    def time(self) -> Array:
-        """t/H, `[...]`."""
-        return self.given[..., 0, 0]
+    def time(self) -> Float32[Array, "*B"]:
+        """t/H."""
+        return self.context[..., 0, 0]
 
 
 class Filtered(NamedTuple):
-    """What the model makes of sequences, `[T, B, ...]`."""
+    """The model's states along sequences, `[T, B, ...]`."""
 
     latent: Latent
     """Its states, after it has seen the observation."""
-    posterior: Array
-    """Log-probabilities of z, `[T, B, P, K, C]`."""
-    ahead: Array
-    """h after the action, `[T, B, P, W]`."""
+    posterior: Float32[Array, "T B P K C"]
+    """Log-probabilities of z."""
+    ahead: Float32[Array, "T B P F"]
+    """h after the action."""
 
 
 class World(eqx.Module):
@@ -166,8 +173,8 @@ class World(eqx.Module):
     kernel: int = eqx.field(static=True)
     unimix: float = eqx.field(static=True)
 
-    def given(self, obs: Array) -> Array:
-        """What is not predicted of observations `[..., D]`, by place."""
+    def context(self, obs: Float32[Array, "*B D"]) -> Float32[Array, "*B P G"]:
+        """What is observed but not predicted, by place: t/H and the goal."""
         layout = Layout(self.length)
         time, goal = layout.time_column(obs), layout.goal(obs)
         shared = spread(time, self.places)
@@ -175,62 +182,78 @@ class World(eqx.Module):
             return shared
         return jnp.concatenate([shared, arrange(goal, self.places)], axis=-1)
 
-    def begin(self, num: int) -> Array:
+    def begin(self, num: int) -> Float32[Array, "B P F"]:
         """h before `num` episodes."""
         return jnp.zeros((num, self.places, int(self.recurrent.in_features)))
 
-    def advance(self, latent: Latent, action: Array) -> Array:
-        """h after `action[...]`."""
+    def advance(self, latent: Latent, action: Integer[Array, "*B"]) -> Float32[Array, "*B P F"]:
+        """h after the actions."""
         chosen = arrange(jax.nn.one_hot(action, self.num_actions), self.places)
-        x = jnp.concatenate([latent.z, chosen, latent.given], axis=-1)
+        x = jnp.concatenate([latent.z, chosen, latent.context], axis=-1)
         if self.evidence is not None:
-            seen = jnp.concatenate([latent.hidden, latent.z], axis=-1)
-            about = layer(self.evidence, seen).mean(axis=-2)
+            state = jnp.concatenate([latent.hidden, latent.z], axis=-1)
+            about = layer(self.evidence, state).mean(axis=-2)
             around = nn.windows(x, self.kernel)
             x = jnp.concatenate([around, spread(about, self.places)], axis=-1)
         x = nn.linear(self.inputs, layer(self.entry, x))
         return nn.gru(self.recurrent, latent.hidden, x)
 
-    def expect(self, hidden: Array) -> Array:
-        """The prior: log-probabilities `[..., P, K, C]`."""
+    def prior_log_probs(self, hidden: Float32[Array, "*B P F"]) -> Float32[Array, "*B P K C"]:
+        """The prior: log-probabilities."""
         return self._variables(self.prior(hidden))
 
-    def recognise(self, hidden: Array, obs: Array) -> Array:
-        """The posterior: log-probabilities `[..., P, K, C]`."""
+    def posterior_log_probs(
+        self, hidden: Float32[Array, "*B P F"], obs: Float32[Array, "*B D"]
+    ) -> Float32[Array, "*B P K C"]:
+        """The posterior: log-probabilities."""
         cells = arrange(Layout(self.length).cells(obs), self.places)
         return self._variables(self.posterior(jnp.concatenate([hidden, cells], axis=-1)))
 
-    def cells(self, hidden: Array, z: Array) -> Array:
-        """Logits of the tape's cells, `[..., L]`."""
-        found = self.tape(jnp.concatenate([hidden, z], axis=-1))
-        return found.reshape(*found.shape[:-2], self.length)
+    def cells(
+        self, hidden: Float32[Array, "*B P F"], z: Float32[Array, "*B P KC"]
+    ) -> Float32[Array, "*B L"]:
+        """Logits of the tape's cells."""
+        logits = self.tape(jnp.concatenate([hidden, z], axis=-1))
+        return logits.reshape(*logits.shape[:-2], self.length)
 
-    def outcome(self, ahead: Array) -> tuple[Array, Array]:
-        """Of h after an action: the reward, as symlog, and the logit of success, `[...]`."""
+    def outcome(
+        self, ahead: Float32[Array, "*B P F"]
+    ) -> tuple[Float32[Array, "*B"], Float32[Array, "*B"]]:
+        """Of h after an action: the reward, as symlog, and the logit of success."""
         return self.reward(ahead)[..., 0], self.success(ahead)[..., 0]
 
-    def see(
-        self, ahead: Array, obs: Array, is_first: Array, number: Array | None
-    ) -> tuple[Latent, Array]:
-        """States and posteriors after observations `[B, D]`, from the h of the action before.
+    def observe(
+        self,
+        ahead: Float32[Array, "B P F"],
+        obs: Float32[Array, "B D"],
+        is_first: Bool[Array, " B"],
+        number: Float32[Array, "B P K"] | None,
+    ) -> tuple[Latent, Float32[Array, "B P K C"]]:
+        """States and posteriors after observations, from the h of the action before.
 
         For `number` see `filter`.
         """
         hidden = jnp.where(is_first[:, None, None], 0.0, ahead)
-        posterior = self.recognise(hidden, obs)
+        posterior = self.posterior_log_probs(hidden, obs)
         z = likeliest(posterior) if number is None else pick(number, posterior)
-        return Latent(hidden, flat(z), self.given(obs)), posterior
+        return Latent(hidden, flat(z), self.context(obs)), posterior
 
-    def filter(self, obs: Array, action: Array, is_first: Array, number: Array | None) -> Filtered:
-        """Along observations `[T, B, D]` and the actions taken there.
+    def filter(
+        self,
+        obs: Float32[Array, "T B D"],
+        action: Integer[Array, "T B"],
+        is_first: Bool[Array, "T B"],
+        number: Float32[Array, "T B P K"] | None,
+    ) -> Filtered:
+        """Along observations and the actions taken there.
 
-        h is zero where `is_first`, and at the first row. z is drawn by a uniform `number`
-        `[T, B, P, K]`, or is the likeliest.
+        h is zero where `is_first`, and at the first row. z is drawn by a uniform `number`, or is
+        the likeliest.
         """
 
         def step(ahead: Array, row: Any) -> Any:
             obs, action, is_first, number = row
-            latent, posterior = self.see(ahead, obs, is_first, number)
+            latent, posterior = self.observe(ahead, obs, is_first, number)
             ahead = self.advance(latent, action)
             return ahead, Filtered(latent, posterior, ahead)
 
@@ -242,66 +265,73 @@ class World(eqx.Module):
         return mix(apart, self.unimix)
 
 
-def flat(z: Array) -> Array:
-    """`[..., K, C]` -> `[..., K C]`."""
+def flat(z: Float32[Array, "*B K C"]) -> Float32[Array, "*B K*C"]:
+    """All variables one after the other."""
     return z.reshape(*z.shape[:-2], -1)
 
 
-def advance_time(given: Array, tick: Array) -> Array:
-    """What is given, a step later; `tick` is 1/H."""
-    return given.at[..., 0].add(tick)
+def advance_time(
+    context: Float32[Array, "*B P G"], tick: Float32[Array, ""]
+) -> Float32[Array, "*B P G"]:
+    """The context one step later; `tick` is 1/H."""
+    return context.at[..., 0].add(tick)
 
 
-def is_final_step(time: Array, tick: Array) -> Array:
+def is_final_step(time: Float32[Array, "*B"], tick: Float32[Array, ""]) -> Bool[Array, "*B"]:
     """Whether a step at `time` is the last that the horizon allows."""
     return time + 1.5 * tick > 1.0
 
 
 class Prediction(NamedTuple):
-    """What the model expected, `[depth, T, B, ...]`: entry `[d - 1, t]` is of row t + d, from the
+    """Open-loop predictions, `[depth, T, B, ...]`: entry `[d - 1, t]` is of row t + d, from the
     rows up to t and from the actions up to row t + d - 1."""
 
-    cells: Array
-    """Probabilities that the tape's cells are one, `[depth, T, B, L]`."""
-    reward: Array
-    """Of the step that leads there, `[depth, T, B]`."""
-    success: Array
-    """Probability that it is the goal, `[depth, T, B]`."""
-    is_real: Array
+    cells: Float32[Array, "depth T B L"]
+    """Probabilities that the tape's cells are one."""
+    reward: Float32[Array, "depth T B"]
+    """Of the step that leads there."""
+    success: Float32[Array, "depth T B"]
+    """Probability that it is the goal."""
+    is_real: Bool[Array, "depth T B"]
     """Whether row t + d is there and of the same episode: where not, the rest means nothing."""
 
 
 def predict(
-    world: World, key: Array, obs: Array, action: Array, depth: int, samples: int = 8
+    world: World,
+    key: PRNGKeyArray,
+    obs: Float32[Array, "T B D"],
+    action: Integer[Array, "T B"],
+    depth: int,
+    samples: int = 8,
 ) -> Prediction:
     """One step ahead and open-loop up to `depth` steps, at every row of sequences.
 
-    Observations `[T, B, D]` and the actions `[T, B]` taken there; the last of them are not looked
-    at. An episode starts where t/H is 0. Open-loop the model goes on with z drawn from its prior,
-    and probabilities are means over so many draws. States are those that the policy would have.
+    Of the actions taken there, the last are not looked at. An episode starts where t/H is 0. Open-
+    loop the model goes on with z drawn from its prior, and probabilities are means over so many
+    draws. States are those that the policy would have.
     """
     is_first = Layout(world.length).time(obs) == 0
     rows = len(obs)
-    found = world.filter(obs, action, is_first, None).latent
-    many = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (samples, *leaf.shape)), found)
+    latent = world.filter(obs, action, is_first, None).latent
+    many = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (samples, *leaf.shape)), latent)
     episode = is_first.cumsum(axis=0)
 
     def step(latent: Latent, row: tuple[Array, Array]) -> tuple[Latent, Prediction]:
         number, key = row
-        here = jnp.minimum(jnp.arange(rows) + number, rows - 1)
-        there = jnp.minimum(here + 1, rows - 1)
-        chosen = jnp.broadcast_to(action[here], (samples, *action.shape))
+        now = jnp.minimum(jnp.arange(rows) + number, rows - 1)
+        next_row = jnp.minimum(now + 1, rows - 1)
+        chosen = jnp.broadcast_to(action[now], (samples, *action.shape))
         hidden = world.advance(latent, chosen)
-        log_probs = world.expect(hidden)
+        log_probs = world.prior_log_probs(hidden)
         z = flat(pick(jax.random.uniform(key, log_probs.shape[:-1]), log_probs))
         reward, success = world.outcome(hidden)
         is_there = jnp.arange(rows) + number + 1 < rows
-        given = jnp.broadcast_to(world.given(obs)[there], latent.given.shape)
-        return Latent(hidden, z, given), Prediction(
+        context = jnp.broadcast_to(world.context(obs)[next_row], latent.context.shape)
+        return Latent(hidden, z, context), Prediction(
             cells=jax.nn.sigmoid(world.cells(hidden, z)).mean(axis=0),
             reward=symexp(reward).mean(axis=0),
             success=jax.nn.sigmoid(success).mean(axis=0),
-            is_real=is_there[:, None] & (episode[there] == episode),
+            is_real=is_there[:, None] & (episode[next_row] == episode),
         )
 
     steps = jnp.arange(depth), jax.random.split(key, depth)

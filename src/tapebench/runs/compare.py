@@ -18,7 +18,7 @@ import numpy as np
 from tapebench import stats
 from tapebench.base import files, seeding
 from tapebench.base.names import one_of
-from tapebench.exam import bundle
+from tapebench.exam import bundle, by_stratum
 from tapebench.exam.evaluate import evaluate
 from tapebench.exam.exam import SUBSETS, Exam, from_identity
 from tapebench.exam.seating import Conditions
@@ -87,13 +87,13 @@ def _read_runs(path: Path) -> ExamResult:
 
 
 def compare(a: ExamResult, b: ExamResult) -> dict[str, Any]:
-    """How two differ on the same exam, subset by subset, with paired intervals."""
+    """How two differ on the same exam, by stratum and as a whole, with paired intervals."""
     if a.exam.hash != b.exam.hash:
         differing = [
             key for key in a.exam.identity if a.exam.identity[key] != b.exam.identity.get(key)
         ]
         raise ValueError(f"{a.name} and {b.name} sat different exams: {', '.join(differing)}")
-    over_seeds = len(a.success) > 1 and len(b.success) > 1
+    over_seeds = _is_over_seeds(a, b)
     document: dict[str, Any] = {
         "a": a.name,
         "b": b.name,
@@ -101,36 +101,56 @@ def compare(a: ExamResult, b: ExamResult) -> dict[str, Any]:
         "split": a.exam.split,
         "exam": a.exam.name,
         "interval_over": "seeds" if over_seeds else "rules and tapes",
+        "by_stratum": _contrast_strata(a, b),
+        "no_strata": by_stratum.why_unknown(a.exam) or None,
     }
     for subset in SUBSETS:
-        at = a.exam.rows(subset)
-        if not len(at):
-            document[subset] = None
-            continue
-        ours, theirs = a.success[:, at], b.success[:, at]
-        rng = seeding.generator(0, "compare", subset)
-        row: dict[str, Any] = {"a": float(ours.mean()), "b": float(theirs.mean())}
-        if over_seeds:
-            by_seed = ours.mean(axis=2), theirs.mean(axis=2)
-            tested = stats.welch(*by_seed)
-            is_paired = len(ours) == len(theirs)
-            interval = stats.paired_interval(*by_seed, rng) if is_paired else tested.difference
-            if is_paired and by_seed[0].shape[1] > 1:
-                in_general = stats.hierarchical_interval(by_seed[0] - by_seed[1], rng)
-                row["interval_over_rules_too"] = [in_general.low, in_general.high]
-            row["p"] = tested.p
-            row["improvement"] = stats.probability_of_improvement(*by_seed, rng).mean
-        else:
-            interval = stats.rule_tape_bootstrap(ours.mean(axis=0) - theirs.mean(axis=0), rng)
-        row |= {"difference": interval.mean, "interval": [interval.low, interval.high]}
-        by_rule = ours.mean(axis=(0, 2)) - theirs.mean(axis=(0, 2))
-        row |= {"rules_won": int((by_rule > 0).sum()), "rules_lost": int((by_rule < 0).sum())}
-        document[subset] = row
+        rows = a.exam.rows(subset)
+        document[subset] = _contrast(a, b, rows, subset) if len(rows) else None
     if over_seeds:
         present = [subset for subset in SUBSETS if document[subset]]
         corrected = stats.holm(np.array([document[subset]["p"] for subset in present]))
         for subset, p in zip(present, corrected, strict=True):
             document[subset]["p_holm"] = float(p)
+    return document
+
+
+def _contrast(a: ExamResult, b: ExamResult, rows: np.ndarray, *names: str) -> dict[str, Any]:
+    """How two differ on some rules of their exam; `names` say which, to draw by."""
+    ours, theirs = a.success[:, rows], b.success[:, rows]
+    rng = seeding.generator(0, "compare", *names)
+    found: dict[str, Any] = {"a": float(ours.mean()), "b": float(theirs.mean())}
+    if _is_over_seeds(a, b):
+        by_seed = ours.mean(axis=2), theirs.mean(axis=2)
+        tested = stats.welch(*by_seed)
+        is_paired = len(ours) == len(theirs)
+        interval = stats.paired_interval(*by_seed, rng) if is_paired else tested.difference
+        if is_paired and by_seed[0].shape[1] > 1:
+            in_general = stats.hierarchical_interval(by_seed[0] - by_seed[1], rng)
+            found["interval_over_rules_too"] = [in_general.low, in_general.high]
+        found["p"] = tested.p
+        found["improvement"] = stats.probability_of_improvement(*by_seed, rng).mean
+    else:
+        interval = stats.rule_tape_bootstrap(ours.mean(axis=0) - theirs.mean(axis=0), rng)
+    found |= {"difference": interval.mean, "interval": [interval.low, interval.high]}
+    by_rule = ours.mean(axis=(0, 2)) - theirs.mean(axis=(0, 2))
+    won, lost = int((by_rule > 0).sum()), int((by_rule < 0).sum())
+    return found | {"rules": len(rows), "rules_won": won, "rules_lost": lost}
+
+
+def _is_over_seeds(a: ExamResult, b: ExamResult) -> bool:
+    return len(a.success) > 1 and len(b.success) > 1
+
+
+def _contrast_strata(a: ExamResult, b: ExamResult) -> dict[str, dict[str, Any]]:
+    """How two differ by stratum and side, without tests: those are of the sides as a whole."""
+    document: dict[str, dict[str, Any]] = {}
+    for group in by_stratum.groups(a.exam):
+        row = None
+        if group.is_shown:
+            row = _contrast(a, b, group.rows, group.side, group.stratum)
+            row = {name: value for name, value in row.items() if name != "p"}
+        document.setdefault(group.stratum, {})[group.side] = row
     return document
 
 

@@ -1,4 +1,4 @@
-"""Stored runs sit exams: by name or directory, and again for the episodes that a report shows."""
+"""Evaluate stored runs: on any exam, or again for the episodes that a report shows."""
 
 from __future__ import annotations
 
@@ -12,40 +12,61 @@ from tapebench.exam import bundle, seating
 from tapebench.exam.evaluate import Entrant, Label, Outcome, Trained
 from tapebench.exam.evaluate import evaluate as sit
 from tapebench.exam.exam import Exam, from_identity
-from tapebench.runs import store, training
+from tapebench.runs import published, store, training
 from tapebench.runs.results import load_results
 from tapebench.runs.tracks import is_setting, track_of
+from tapebench.tasks import folds
 from tapebench.tasks.task import Task
 
+PUBLISHED = "published/"
+"""How the names of the runs begin that come with the package."""
 
-def evaluate(who: Any, exam: Exam | None = None, **options: Any) -> Outcome:
-    """Have `who` sit an exam, as `exam.evaluate` does; of a directory, each run sits it once."""
-    if isinstance(who, Path) or (isinstance(who, str) and Path(who).is_dir()):
-        who = Trained(partial(load_entrants, Path(who)))
-    return sit(who, exam, **options)
+
+def evaluate(agent: Any, exam: Exam | None = None, **options: Any) -> Outcome:
+    """Evaluate an agent as `exam.evaluate` does; a directory stands for each of its runs.
+
+    `published/full/rppo/fps30` stands for those of the package's own runs that keep their weights.
+    """
+    if isinstance(agent, Path) or (isinstance(agent, str) and Path(agent).is_dir()):
+        agent = Trained(partial(load_entrants, Path(agent)))
+    elif isinstance(agent, str) and agent.startswith(PUBLISHED):
+        agent = Trained(partial(load_published, agent.removeprefix(PUBLISHED)))
+    return sit(agent, exam, **options)
 
 
 def load_entrants(path: Path, task: Task) -> list[Entrant]:
-    """The policies of stored runs. They draw as in training: its last evaluation is found again."""
-    return [
-        Entrant(run.policy, 0, Label(run.spec.seed, run.step), run.is_finite)
-        for run in training.load_runs(path, task)
-    ]
+    """The policies of stored runs, seeded as in training: the last evaluation is reproduced."""
+    return [_entrant(run) for run in training.load_runs(path, task)]
+
+
+def load_published(name: str, task: Task) -> list[Entrant]:
+    """The policies of published runs, by directory; only the first seeds keep their weights."""
+    path = published.directory() / name
+    if not path.is_dir():
+        raise ValueError(f"there are no published runs {name!r}: name some like full/rppo/fps30")
+    with_weights = [run for run in load_results(path).paths if store.has_checkpoint(run)]
+    if not with_weights:
+        raise ValueError(f"the published runs {name!r} come without weights: train them again")
+    return [_entrant(run) for run in training.load_seeds(with_weights, path, task)]
+
+
+def _entrant(run: training.Stored) -> Entrant:
+    return Entrant(run.policy, 0, Label(run.spec.seed, run.step), run.is_finite)
 
 
 def replay(
     root: Path,
     *,
     tracks: Sequence[str] = (),
-    progress: Callable[[str, int, int], Any] = lambda what, done, total: None,
+    progress: Callable[[str, int, int], Any] = lambda stage, done, total: None,
 ) -> list[str]:
-    """Have the first seed of every agent sit its exam again; keep the episodes as bundles.
+    """Evaluate the first seed of every agent again, and store its episodes as bundles.
 
     Only where there is no bundle of the same result yet, and where `tracks` are named, of theirs
-    alone. What could not be replayed is said, not raised: a report without those episodes is still
-    a report.
+    alone; over folds, only with the first of them. What could not be replayed is said, not raised:
+    a report without those episodes is still a report.
     """
-    place, notes = root / "episodes", []
+    folder, notes = root / "episodes", []
     groups: dict[str, list[Path]] = {}
     for path in load_results(root).paths:
         spec = files.read_object(path / "spec.json")
@@ -53,6 +74,9 @@ def replay(
         if is_asked and not is_setting(spec):
             name = path.parent.relative_to(root.resolve()).as_posix()
             groups.setdefault(name, []).append(path)
+    for name in [name for name in groups if name.rpartition("/")[2] in folds.NAMES[1:]]:
+        if f"{name.rpartition('/')[0]}/{folds.NAMES[0]}" in groups:
+            del groups[name]
     first = {
         name: next(filter(store.has_checkpoint, paths), None) for name, paths in groups.items()
     }
@@ -60,14 +84,14 @@ def replay(
         notes.append(f"no seed keeps a checkpoint to be replayed from: {', '.join(without)}")
     for number, (name, run) in enumerate(first.items(), 1):
         progress("replaying agents", number, len(first))
-        target = place / f"{name.replace('/', '-')}.tape"
+        target = folder / f"{name.replace('/', '-')}.tape"
         if run is None or _is_replayed(run, target):
             continue
         try:
             spec = files.read_object(run / "spec.json")
             exam = from_identity(spec.get("exam"))
             outcome = evaluate(run, exam)
-            place.mkdir(exist_ok=True)
+            folder.mkdir(exist_ok=True)
             about = {
                 "policy": spec["agent"],
                 "run": spec["id"],
@@ -84,10 +108,10 @@ def replay(
 
 
 def _is_replayed(run: Path, target: Path) -> bool:
-    """Whether a bundle holds episodes of what the run came to. Times of files say nothing of it."""
+    """Whether a bundle holds episodes of this very result, by its hash and not by file times."""
     try:
-        found = bundle.verify(target)
+        verified = bundle.verify(target)
     except bundle.BundleError:
         return False
-    is_same = found.about.get("result") == store.result_hash(run)
-    return is_same and found.conditions.seating == seating.VERSION
+    is_same = verified.about.get("result") == store.result_hash(run)
+    return is_same and verified.conditions.seating == seating.VERSION

@@ -27,21 +27,19 @@ from tapebench.runs.training import Report, RunSpec
 from tapebench.tasks import splits
 
 SAMPLE = 8
-"""Finished runs of an agent that an estimate goes by."""
+"""Most finished runs of an agent that an estimate reads."""
 
 START = 4.0
-"""Seconds until a run is going: its programs are read from the cache, or compiled."""
-
-UNKNOWN_SPEED = {"steps_per_second": 1000.0, "episodes_per_second": 300.0}
-"""For agents that are not in the shipped table of speeds."""
+"""Seconds before a run takes its first step: programs are read from the cache, or compiled."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The runs of a track with the agents, split and seeds that were asked for."""
+    """The runs of a track for some agents, a split and seeds."""
 
     track: tracks.Track
     split: str
+    """Name of the split; of several, their names."""
     specs: tuple[RunSpec, ...]
     """Every run, those that take longest first."""
     todo: tuple[RunSpec, ...]
@@ -49,16 +47,23 @@ class Plan:
     damaged: dict[str, str]
     """Those of them that were done and are damaged now, and what is wrong."""
     seconds: dict[str, float]
-    """What a run of each agent takes, as far as can be told beforehand."""
+    """Estimated seconds of a run, by agent."""
 
     @property
     def agents(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(spec.agent for spec in self.specs))
 
     @cached_property
+    def exams(self) -> tuple[Exam, ...]:
+        """What runs are asked, with each split in turn: the same rules and tapes, with others of
+        them held out."""
+        firsts = {spec.split: spec for spec in reversed(self.specs)}
+        return tuple(firsts[split].exam for split in sorted(firsts))
+
+    @property
     def exam(self) -> Exam:
-        """What every run is asked."""
-        return self.specs[0].exam
+        """The exam of every run; which of its rules are held out may differ, see `exams`."""
+        return self.exams[0]
 
     def duration(self, slots: int) -> float:
         """Estimated seconds until all is done, with so many runs at a time."""
@@ -74,62 +79,87 @@ def make_plan(
     split: str | None = None,
     seeds: Sequence[int] | None = None,
 ) -> Plan:
-    """Plan a track; `names` are agents other than those of the track."""
-    chosen = split or track.split
-    if Path(chosen).is_file():
-        chosen = str(Path(chosen).resolve())  # workers may live in other directories
-    takes, specs = {}, []
+    """Plan a track; `names` are agents other than those of the track, `split` one other split."""
+    chosen = [split] if split else list(track.splits)
+    # Workers may live in other directories.
+    chosen = [str(Path(one).resolve()) if Path(one).is_file() else one for one in chosen]
+    takes, groups = {}, []
     for name in dict.fromkeys(names or track.agents):
-        first = track.spec(name, experiment=track.name, split=chosen)
+        firsts = [track.spec(name, experiment=track.name, split=one) for one in chosen]
         agents.configure(name)  # what cannot be is refused before anything is begun
-        takes[name] = estimate(first, root)
-        experiment = _name(first, root)
-        specs.append(
-            [replace(first, experiment=experiment, seed=s) for s in seeds or range(track.seeds)]
+        takes[name] = estimate(firsts[0], root)
+        # Runs over folds are one set: all of them are called alike.
+        called = [_name(first, root) for first in firsts]
+        experiment = next((one for one in called if one != track.name), track.name)
+        groups.append(
+            [
+                replace(first, experiment=experiment, seed=seed)
+                for seed in seeds or range(track.seeds)
+                for first in firsts
+            ]
         )
-    specs.sort(key=lambda group: -takes[group[0].agent])
-    every = tuple(spec for group in specs for spec in group)
+    groups.sort(key=lambda group: -takes[group[0].agent])
+    every = tuple(spec for group in groups for spec in group)
     todo = tuple(sweep.missing(every, root))
-    return Plan(track, splits.load(chosen).name, every, todo, sweep.damaged(todo, root), takes)
+    named = " ".join(splits.load(one).name for one in chosen)
+    return Plan(track, named, every, todo, sweep.damaged(todo, root), takes)
 
 
 def _name(spec: RunSpec, root: Path) -> str:
-    """The track's name; if what is stored under it was asked something else, also its hash.
+    """The track's name, with a hash if runs of other settings are stored under it.
 
     So results of other settings (an agent that was tuned since, another version of the track) are
     neither mixed with new ones nor lost.
     """
     stored = map(store.trusted_spec, sorted((root / str(spec.id)).parent.glob("s*")))
-    known = next((document for document in stored if document), None)
-    if known is None:
+    stored_spec = next((document for document in stored if document), None)
+    if stored_spec is None:
         return spec.experiment
-    wanted = json.loads(json.dumps(spec.as_dict()))
-    for document in (known, wanted):
+    planned_spec = json.loads(json.dumps(spec.as_dict()))
+    for document in (stored_spec, planned_spec):
         for key in ("id", "seed", "experiment"):
             document.pop(key, None)
-    if known == wanted:
+    if stored_spec == planned_spec:
         return spec.experiment
-    digest = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps(planned_spec, sort_keys=True).encode()).hexdigest()
     return f"{spec.experiment}+{digest[:8]}"
 
 
 def estimate(spec: RunSpec, root: Path) -> float:
-    """Seconds that a run takes: as its like took in this directory, else by shipped speeds."""
-    place = (root / str(spec.id)).parent
-    known = []
-    for path in islice(filter(store.is_finished, place.glob("s*")), SAMPLE):
+    """Seconds that a run takes: measured on runs like it in this directory, else by agent."""
+    setting = (root / str(spec.id)).parent
+    estimates = []
+    for path in islice(filter(store.is_finished, setting.glob("s*")), SAMPLE):
         with suppress(ValueError, KeyError, TypeError, ZeroDivisionError):
             seconds = files.read_object(path / "provenance.json")["seconds"]
             steps = files.read_object(path / "spec.json")["steps"]
-            known.append(float(seconds * spec.steps / steps))
-    if known:
-        return float(np.mean(known))
-    speeds = _speeds()
-    usual = speeds.get(spec.agent, UNKNOWN_SPEED)
-    speed = speeds.get(f"{spec.agent} {spec.config.get('network')}", usual)
+            estimates.append(float(seconds * spec.steps / steps))
+    if estimates:
+        return float(np.mean(estimates))
+    speed = speed_of(spec.agent, str(spec.config.get("network")))
     episodes = spec.steps // spec.evaluate_every * spec.episodes * len(spec.exam.rules)
     evaluating = spec.horizon / 32 * episodes / speed["episodes_per_second"]
     return START + spec.steps / speed["steps_per_second"] + evaluating
+
+
+def speed_of(agent: str, network: str) -> dict[str, float]:
+    """Rough speeds of an agent: measured, else those of the agent whose `Config` it extends.
+
+    An agent of another kind gets the median of ours.
+    """
+    speeds = _speeds()
+    if agent not in speeds:
+        bases = (base.__module__ for base in agents.load(agent)[0].__mro__)
+        names = (base.rpartition(".")[2].replace("_", "-") for base in bases if _is_ours(base))
+        agent = next((name for name in names if name in speeds), agent)
+    if agent in speeds:
+        return speeds.get(f"{agent} {network}", speeds[agent])
+    kinds = next(iter(speeds.values()))
+    return {kind: float(np.median([speed[kind] for speed in speeds.values()])) for kind in kinds}
+
+
+def _is_ours(module: str) -> bool:
+    return module.startswith("tapebench.agents.")
 
 
 @cache
@@ -141,7 +171,7 @@ def _speeds() -> dict[str, dict[str, float]]:
 def run_plan(
     plan: Plan, root: Path, executor: Executor, *, report: Report, change: Change
 ) -> list[Failure]:
-    """Make the missing runs; those that failed. How long it took is recorded on the way."""
+    """Make the missing runs and return those that failed. Records how long the sweep took."""
     if not plan.todo:
         return []
     root.mkdir(parents=True, exist_ok=True)
@@ -157,13 +187,13 @@ def run_plan(
 
 @contextmanager
 def _recorded(plan: Plan, root: Path, executor: Executor) -> Iterator[Callable[[], None]]:
-    """Keep a file that says for how long this sweep has been at work; what is yielded updates it.
+    """Record this sweep's wall-clock time in a file; the function yielded updates it.
 
     Each sweep has its own, so that those at work at the same time do not overwrite each other's.
     """
     began = time.monotonic()
-    place = root / "sweeps"
-    place.mkdir(exist_ok=True)
+    folder = root / "sweeps"
+    folder.mkdir(exist_ok=True)
     about = {
         "track": plan.track.name,
         "version": plan.track.version,
@@ -173,7 +203,7 @@ def _recorded(plan: Plan, root: Path, executor: Executor) -> Iterator[Callable[[
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": files.provenance()["machine"],
     }
-    file = place / f"{plan.track.name}-{uuid.uuid4().hex[:12]}.json"
+    file = folder / f"{plan.track.name}-{uuid.uuid4().hex[:12]}.json"
 
     def note() -> None:
         # A full disk is for the runs to tell of: for want of this file none of them is given up.
@@ -188,7 +218,7 @@ def _recorded(plan: Plan, root: Path, executor: Executor) -> Iterator[Callable[[
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them."""
+    """Seconds as text for people."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:

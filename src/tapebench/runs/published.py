@@ -1,14 +1,13 @@
 """The results that come with the package: groups of runs in a few small files each.
 
 A piece is all seeds of one agent in one experiment on one split. `full-dqn-fps30.json` holds what
-they were asked, what each came to and where it was made; `full-dqn-fps30.parquet` one row for each
-seed, rule and evaluation that counts; there may be a third, `full-dqn-fps30.safetensors`, with what
-the first seeds had learned. What experiments have measured of a run since, such as its success in
-longer episodes, comes along. Episodes, logs of training and what it takes to go on training stay
-behind.
+their spec, and the summary and provenance of each; `full-dqn-fps30.parquet` one row for each seed,
+rule and evaluation that counts; there may be a third, `full-dqn-fps30.safetensors`, with the
+parameters of the first seeds. What experiments have measured of a run since, such as its success in
+longer episodes, is included. Episodes, training logs and training states are not.
 
-`unpack` lays pieces out as the directories of runs that they came from, and then whatever reads
-results reads these: `tape report`, `tape reproduce --show`, `tape query`.
+`unpack_runs` restores the directories of the runs, which all commands that read results can read:
+`tape report`, `tape reproduce --show`, `tape query`.
 """
 
 from __future__ import annotations
@@ -38,25 +37,24 @@ from tapebench.runs import store
 
 SCHEMA = 1
 
-PLACE = "data/results"
-"""Where pieces are in the package."""
+FOLDER = "data/results"
+"""The folder of the pieces in the package."""
 
-CONTESTS = ("full", "long", "inference")
-"""Tracks that agents were run on to be compared; runs of others are there for experiments."""
+CONTESTS = ("full", "long", "inference@2")
+"""Tracks on which agents are compared; runs of other tracks belong to experiments."""
 
 MEASURED = re.compile(r"(examined|computed)/[0-9a-f]+/[a-z0-9][a-z0-9.-]*\.json")
-"""Files that experiments keep what they measure in."""
+"""Files in which experiments store what they measure."""
 
 LEVEL = 19
 """Of compression: pieces are written once and kept for good."""
 
 
-def pack(paths: Sequence[Path], command: str, place: Path, policies: int = 0) -> Path:
+def pack_runs(paths: Sequence[Path], command: str, folder: Path, policies: int = 0) -> Path:
     """Write finished runs that differ by seed alone as a piece; `command` is what makes them.
 
-    `policies` is of how many seeds to take along what they had learned, at most: of runs that came
-    from a piece it may be there of fewer. The same runs give the same bytes. Returns the path of
-    the JSON file.
+    `policies` is the largest number of seeds whose parameters are included: runs that came from
+    a piece may have fewer. The same runs give the same bytes. Returns the path of the JSON file.
     """
     paths = sorted(paths, key=lambda path: int(read_json(path / "spec.json")["seed"]))
     specs = [read_json(path / "spec.json") for path in paths]
@@ -71,7 +69,7 @@ def pack(paths: Sequence[Path], command: str, place: Path, policies: int = 0) ->
     name = runs.replace("/", "-").lower()
     files = [str(path / "curve.parquet") for path in paths]
     last = int(shared[0]["last"])
-    table = place / f"{name}.parquet"
+    table = folder / f"{name}.parquet"
     with aside(table) as file, duckdb.connect() as connection:
         connection.execute(
             "copy (select * exclude back from (select *, dense_rank() over "
@@ -97,10 +95,14 @@ def pack(paths: Sequence[Path], command: str, place: Path, policies: int = 0) ->
             for spec, path in zip(specs, paths, strict=True)
         ],
     }
-    about = place / f"{name}.json"
+    about = folder / f"{name}.json"
     about.with_suffix(".safetensors").unlink(missing_ok=True)
-    if any(found := [store.load_checkpoint(path) for path in paths[:policies]]):
-        learned = {path: one for path, one in zip(paths, found, strict=False) if one}
+    if any(checkpoints := [store.load_checkpoint(path) for path in paths[:policies]]):
+        learned = {
+            path: checkpoint
+            for path, checkpoint in zip(paths, checkpoints, strict=False)
+            if checkpoint
+        }
         document["policies"] = _pack_policies(learned, about.with_suffix(".safetensors"))
     write_text(about, json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n")
     return about
@@ -119,8 +121,7 @@ def _measured(path: Path) -> dict[str, Any]:
 def _pack_policies(
     learned: Mapping[Path, tuple[int, dict[str, np.ndarray]]], file: Path
 ) -> dict[str, Any]:
-    """Write what runs had learned, by their last checkpoints, into one file; what the piece has to
-    say about it."""
+    """Write the parameters of runs, from their last checkpoints, into one file; its description."""
     from safetensors.numpy import save
 
     from tapebench.agents import api
@@ -136,7 +137,7 @@ def _pack_policies(
     return {"sha256": file_hash(file), "checkpoints": manifests}
 
 
-def read(about: Path) -> dict[str, Any]:
+def read_piece(about: Path) -> dict[str, Any]:
     """The JSON file of a piece, checked together with its table and what was learned."""
     document = read_json(about)
     try:
@@ -149,9 +150,9 @@ def read(about: Path) -> dict[str, Any]:
             if file_hash(about.with_suffix(suffix)) != digest:
                 raise ValueError(f"{about.with_suffix(suffix)} is not what {about.name} says")
         learned = document.get("policies", {}).get("checkpoints", [])
-        for one in [*document["seeds"], *learned]:
-            _run_id(document, one)
-        for name in [name for one in document["seeds"] for name in one["measured"]]:
+        for entry in [*document["seeds"], *learned]:
+            _run_id(document, entry)
+        for name in [name for entry in document["seeds"] for name in entry["measured"]]:
             if not MEASURED.fullmatch(name):
                 raise ValueError(f"{about} has something to write to {name!r}: not a place for it")
     except (KeyError, TypeError, AttributeError, OSError) as error:
@@ -159,23 +160,28 @@ def read(about: Path) -> dict[str, Any]:
     return document
 
 
-def _run_id(document: Mapping[str, Any], one: Mapping[str, Any]) -> store.RunId:
+def _run_id(document: Mapping[str, Any], entry: Mapping[str, Any]) -> store.RunId:
     experiment, agent, split = document["runs"].split("/")
-    return store.RunId(experiment, agent, split, one["seed"])
+    return store.RunId(experiment, agent, split, entry["seed"])
 
 
-def unpack(pieces: Iterable[Path], root: Path) -> None:
+def unpack_runs(pieces: Iterable[Path], root: Path) -> None:
     """Lay out the runs of pieces below `root`, which must not be there yet: all of them or none."""
     root.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{root.name}.", dir=root.parent) as beside:
-        built = Path(beside) / "runs"
+    with tempfile.TemporaryDirectory(prefix=f".{root.name}.", dir=root.parent) as scratch:
+        built = Path(scratch) / "runs"
         built.mkdir()
         with duckdb.connect() as connection:
             for about in pieces:
-                document = read(about)
+                document = read_piece(about)
                 _lay_out_policies(document, about.with_suffix(".safetensors"), built)
-                for one in document["seeds"]:
-                    _lay_out(document, one, about.with_suffix(".parquet"), built, connection)
+                connection.execute(
+                    "create or replace temp table piece as "
+                    "select * from read_parquet($from, hive_partitioning = false)",
+                    {"from": str(about.with_suffix(".parquet"))},
+                )
+                for entry in document["seeds"]:
+                    _lay_out(document, entry, built, connection)
         try:
             built.rename(root)
         except OSError:
@@ -189,49 +195,49 @@ def _lay_out_policies(document: Mapping[str, Any], file: Path, root: Path) -> No
     if "policies" not in document:
         return
     arrays = load_file(file)
-    for one in document["policies"]["checkpoints"]:
-        own = f"{one['seed']}/"
-        path = root / str(_run_id(document, one))
+    for entry in document["policies"]["checkpoints"]:
+        own = f"{entry['seed']}/"
+        path = root / str(_run_id(document, entry))
         path.mkdir(parents=True)
         store.Run(path, {}).save_checkpoint(
-            one["step"],
+            entry["step"],
             {name.removeprefix(own): a for name, a in arrays.items() if name.startswith(own)},
-            one["about"],
+            entry["about"],
         )
 
 
 def _lay_out(
     document: Mapping[str, Any],
-    one: Mapping[str, Any],
-    table: Path,
+    entry: Mapping[str, Any],
     root: Path,
     connection: duckdb.DuckDBPyConnection,
 ) -> None:
-    run_id = _run_id(document, one)
+    """Lay out one run, its rows from the table `piece`. Nothing is flushed to disk file by file:
+    what counts is the renaming of the whole."""
+    run_id = _run_id(document, entry)
     path = root / str(run_id)
     path.mkdir(parents=True, exist_ok=True)
     documents = {
         "spec": {"id": str(run_id), "seed": run_id.seed, **document["spec"]},
-        "summary": one["summary"],
-        "provenance": one["provenance"],
+        "summary": entry["summary"],
+        "provenance": entry["provenance"],
     }
     for name, content in documents.items():
         (path / f"{name}.json").write_text(json.dumps(content))
-    for name, content in one["measured"].items():
+    for name, content in entry["measured"].items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(json.dumps(content))
     connection.execute(
-        "copy (select * from read_parquet($from, hive_partitioning = false) where seed = $seed) "
-        "to $to (format parquet)",
-        {"from": str(table), "seed": run_id.seed, "to": str(path / "curve.parquet")},
+        "copy (select * from piece where seed = $seed) to $to (format parquet)",
+        {"seed": run_id.seed, "to": str(path / "curve.parquet")},
     )
-    store.mark(path)
+    (path / store.MARKER).write_text(json.dumps(store.marker(path), indent=1) + "\n")
 
 
-def pieces(place: Path | None = None) -> list[Path]:
+def pieces(folder: Path | None = None) -> list[Path]:
     """The JSON files of all pieces in a directory, by default those of the package."""
-    place = place or Path(str(resources.files("tapebench").joinpath(PLACE)))
-    return sorted(place.glob("*.json")) if place.is_dir() else []
+    folder = folder or Path(str(resources.files("tapebench").joinpath(FOLDER)))
+    return sorted(folder.glob("*.json")) if folder.is_dir() else []
 
 
 def directory() -> Path:
@@ -239,29 +245,31 @@ def directory() -> Path:
 
     It is made once in the user's cache; another version of the results gets another one.
     """
-    known = pieces()
-    if not known:
+    shipped = pieces()
+    if not shipped:
         raise ValueError("this version comes without results: tape bench makes some")
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in known)).hexdigest()
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in shipped)).hexdigest()
     root = user_cache() / f"results-{digest[:16]}"
     if not root.is_dir():
-        unpack(known, root)
+        unpack_runs(shipped, root)
     return root
 
 
-def difference(known: Path, made: Path) -> str | None:
-    """How a run made anew differs from the one that is known, in a sentence; None if not a bit."""
-    ours, theirs = (read_table(path / "curve.parquet") for path in (made, known))
-    at = np.isin(ours["step"], theirs["step"])
+def difference(published: Path, remade: Path) -> str | None:
+    """How a remade run differs from the published one, in a sentence; None if in no bit."""
+    remade_rows, published_rows = (
+        read_table(path / "curve.parquet") for path in (remade, published)
+    )
+    shared = np.isin(remade_rows["step"], published_rows["step"])
     order = [
         np.lexsort((table["rule"][rows], table["step"][rows]))
-        for table, rows in ((ours, at), (theirs, slice(None)))
+        for table, rows in ((remade_rows, shared), (published_rows, slice(None)))
     ]
-    names = [name for name, column in theirs.items() if column.dtype.kind == "f"]
+    names = [name for name, column in published_rows.items() if column.dtype.kind == "f"]
     pairs = {
-        name: (ours[name][at][order[0]], theirs[name][order[1]])
+        name: (remade_rows[name][shared][order[0]], published_rows[name][order[1]])
         for name in names
-        if name in ours and at.sum() == len(theirs[name])
+        if name in remade_rows and shared.sum() == len(published_rows[name])
     }
     if len(pairs) < len(names):
         return "it holds other rows or columns"
@@ -274,13 +282,13 @@ def difference(known: Path, made: Path) -> str | None:
     return f"{count:,} of {total:,} figures differ; mean success is {a:.4f}, was {b:.4f}"
 
 
-def circumstances(known: Path, made: Path) -> list[str]:
-    """What was different when two runs were made: software, processor. Revisions do not count."""
-    before, after = (read_json(path / "provenance.json") for path in (known, made))
-    found = []
+def circumstances(published: Path, remade: Path) -> list[str]:
+    """Differences in software and processor between two runs, revisions aside."""
+    before, after = (read_json(path / "provenance.json") for path in (published, remade))
+    changes = []
     for group in ("versions", "machine"):
         for name in sorted(before[group].keys() | after[group].keys()):
             was, is_now = before[group].get(name), after[group].get(name)
             if was != is_now and name not in ("cores", "torch"):
-                found.append(f"{name} is {is_now}, was {was}")
-    return found
+                changes.append(f"{name} is {is_now}, was {was}")
+    return changes

@@ -23,16 +23,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Damage:
-    """What is there and cannot be counted: a run, or a directory that cannot be looked into."""
+    """A run that cannot be counted, or a directory that cannot be read."""
 
     path: Path
     reason: str
     remedy: str
     """What to do about it, as a clause."""
-    what: str = "is damaged"
+    problem: str = "is damaged"
 
     def __str__(self) -> str:
-        return f"{self.path} {self.what} ({self.reason}) and left out: {self.remedy}"
+        return f"{self.path} {self.problem} ({self.reason}) and left out: {self.remedy}"
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class Results:
     @cached_property
     def runs(self) -> list[dict[str, Any]]:
         """Id and summary of every run; nested figures are joined by underscores."""
-        found = []
+        rows = []
         for path in self.paths:
             run = parse_id(read_object(path / "spec.json").get("id"))
             head = {"run": str(run), **asdict(run)}
-            found.append(head | dict(_flat(read_object(path / "summary.json"))))
-        return found
+            rows.append(head | dict(_flat(read_object(path / "summary.json"))))
+        return rows
 
     def query(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Column names and rows of a read-only query.
@@ -71,30 +71,30 @@ class Results:
         read, whatever the statement says. Ctrl-C ends any query.
         """
         if not self.paths:
-            raise ValueError(f"there are no finished runs in {self.root} to ask about")
+            raise ValueError(f"there are no finished runs in {self.root} to query")
         try:
             statements = duckdb.extract_statements(sql)
             if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
                 raise ValueError("give one select statement: results are read-only")
             with duckdb.connect() as connection:
-                return _interruptible(connection, lambda: self._ask(connection, statements[0]))
+                return _interruptible(connection, lambda: self._execute(connection, statements[0]))
         except duckdb.CatalogException as error:
             unknown = re.search(r"Table with name (\S+) does not exist", str(error))
-            said = self._no_table(unknown[1]) if unknown else one_line(error)
-            raise ValueError(said) from None
+            message = self._no_table(unknown[1]) if unknown else one_line(error)
+            raise ValueError(message) from None
         except duckdb.Error as error:
             raise ValueError(one_line(error)) from None
 
     def _no_table(self, name: str) -> str:
-        """Which tables there are, and why this one is not."""
+        """Message that lists the tables, and says why this one is missing."""
         held = [table for table in TABLES if self._files(table)]
-        said = f"there is no table {name}: there are {', '.join(['runs', *held])}"
+        message = f"there is no table {name}: there are {', '.join(['runs', *held])}"
         if name in TABLES:
-            said += (
+            message += (
                 f"; none of these runs holds a {name}.parquet, as those that come with the package "
                 "do not: runs made by tape bench or tape train do"
             )
-        return said
+        return message
 
     def _files(self, table: str) -> list[str]:
         files = (path / f"{table}.parquet" for path in self.paths)
@@ -105,13 +105,13 @@ class Results:
         names, rows = self.query(sql)
         return {name: np.array([row[index] for row in rows]) for index, name in enumerate(names)}
 
-    def _ask(
+    def _execute(
         self, connection: duckdb.DuckDBPyConnection, statement: Any
     ) -> tuple[list[str], list[tuple[Any, ...]]]:
         connection.execute("set temp_directory = ''")
-        asked = statement.query.lower()
+        text = statement.query.lower()
         for name in ("runs", *TABLES):
-            if name in asked:
+            if name in text:
                 self._load_table(connection, name)
         connection.execute("set enable_external_access = false")
         connection.execute("set lock_configuration = true")
@@ -155,32 +155,32 @@ def load_results(root: str | Path, *, thorough: bool = False) -> Results:
     seen: set[tuple[int, int]] = set()
 
     def refuse(error: OSError) -> None:
-        place = Path(error.filename)
-        remedy = f"chmod -R u+rX {shlex.quote(str(place))} may give you the permission"
-        damaged.append(Damage(place, f"cannot be read: {error.strerror}", remedy))
+        path = Path(error.filename)
+        remedy = f"chmod -R u+rX {shlex.quote(str(path))} may give you the permission"
+        damaged.append(Damage(path, f"cannot be read: {error.strerror}", remedy))
 
     for name, folders, files in os.walk(root, followlinks=True, onerror=refuse):
-        status, place = os.stat(name), Path(name)
+        status, path = os.stat(name), Path(name)
         if (status.st_dev, status.st_ino) in seen:
             folders.clear()  # a link back to where we come from, or to what was counted
             continue
         seen.add((status.st_dev, status.st_ino))
         folders.sort()
-        if has_marker(place):
+        if has_marker(path):
             folders.clear()
-            if reason := damage(place, thorough=thorough):
-                damaged.append(Damage(place, reason, remedy(place)))
-            elif _is_diverged(place / "summary.json"):
-                diverged.append(Damage(place, *_DIVERGED))
+            if reason := damage(path, thorough=thorough):
+                damaged.append(Damage(path, reason, remedy(path)))
+            elif _is_diverged(path / "summary.json"):
+                diverged.append(Damage(path, *_DIVERGED))
             else:
-                paths.append(root.resolve() / place.relative_to(root))
+                paths.append(root.resolve() / path.relative_to(root))
         elif "spec.json" in files:
-            unfinished.append(place)
+            unfinished.append(path)
     return Results(
         root,
         tuple(sorted(paths)),
-        tuple(sorted(damaged, key=lambda found: found.path)),
-        tuple(sorted(diverged, key=lambda found: found.path)),
+        tuple(sorted(damaged, key=lambda entry: entry.path)),
+        tuple(sorted(diverged, key=lambda entry: entry.path)),
         tuple(sorted(unfinished)),
     )
 
@@ -198,7 +198,7 @@ def _is_diverged(summary: Path) -> bool:
 
 
 def _interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], T]) -> T:
-    """Do work with a connection in such a way that Ctrl-C ends it at once.
+    """Run a function that uses a connection so that Ctrl-C ends it at once.
 
     The work is done in a thread: in this one a signal would wait until it was over.
     """

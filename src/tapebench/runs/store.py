@@ -2,7 +2,7 @@
 
 A run is a directory named by its id, `main/dqn/fps30/s07`:
 
-    spec.json         what was asked; a run started again must be asked the same
+    spec.json         the settings; a run is only resumed with the same ones
     provenance.json   versions, machine, revision, wall-clock
     eval.parquet      one row per episode, at the checkpoints that count
     curve.parquet     means per rule, at every checkpoint
@@ -37,8 +37,8 @@ import numpy as np
 
 from tapebench.base.files import (
     PARQUET,
+    Columns,
     DamageError,
-    Table,
     file_hash,
     lock,
     read_object,
@@ -110,7 +110,7 @@ class Run:
     path: Path
     spec: dict[str, Any]
     note: str = ""
-    """Why what was begun of it was dropped, if it was."""
+    """Why an unfinished run was dropped, if it was."""
 
     @property
     def is_done(self) -> bool:
@@ -118,46 +118,46 @@ class Run:
         return (self.path / MARKER).is_file()
 
     def begin_anew(self) -> None:
-        """Drop all that was made, the marker first; what was asked stays."""
+        """Delete all results, the marker first; the spec stays."""
         _clear(self.path)
         write_json(self.path / "spec.json", self.spec)
 
-    def write(self, name: str, table: Table) -> None:
+    def write(self, name: str, table: Columns) -> None:
         """Replace a table: `eval`, `curve` or `train`."""
         write_table(self.path / f"{name}.parquet", table)
 
-    def extend(self, name: str, table: Table) -> None:
+    def extend(self, name: str, table: Columns) -> None:
         """Add the rows of a checkpoint to a table; rows from that step on are replaced.
 
-        A run that was killed and goes on from an earlier checkpoint writes its later rows again,
-        so what is there beyond the checkpoint does not count.
+        A run that was killed resumes from an earlier checkpoint and writes its later rows again,
+        so rows beyond the checkpoint do not count.
         """
         path = self.path / f"{name}.parquet"
         if path.is_file():
-            known = read_table(path)
+            stored = read_table(path)
             if "seating" in table:  # rows that do not name theirs are of the first
-                known.setdefault("seating", np.ones(len(known["step"]), np.int8))
-            keep = known["step"] < table["step"].min()
-            table = {key: np.concatenate([known[key][keep], table[key]]) for key in table}
+                stored.setdefault("seating", np.ones(len(stored["step"]), np.int8))
+            keep = stored["step"] < table["step"].min()
+            table = {key: np.concatenate([stored[key][keep], table[key]]) for key in table}
         write_table(path, table)
 
     def read(self, name: str) -> dict[str, np.ndarray]:
         """A table as it was last written."""
         return read_table(self.path / f"{name}.parquet")
 
-    def save_checkpoint(self, step: int, arrays: Table, about: Mapping[str, Any]) -> None:
-        """Write a training state; older ones are dropped once it is there.
+    def save_checkpoint(self, step: int, arrays: Columns, about: Mapping[str, Any]) -> None:
+        """Write a training state; older ones are dropped once it is written.
 
         `about` is what must be the same for a checkpoint to be of use (agent, configuration,
         versions): `load_checkpoint` compares it.
         """
         from safetensors.numpy import save
 
-        place = self.path / "checkpoints"
-        place.mkdir(exist_ok=True)
+        folder = self.path / "checkpoints"
+        folder.mkdir(exist_ok=True)
         data = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
         name = f"{step:012d}"
-        write_bytes(place / f"{name}.safetensors", data)
+        write_bytes(folder / f"{name}.safetensors", data)
         manifest = {
             "schema": SCHEMA,
             "step": step,
@@ -165,8 +165,8 @@ class Run:
             "sha256": hashlib.sha256(data).hexdigest(),
             "about": dict(about),
         }
-        write_json(place / f"{name}.json", manifest)
-        for old in place.iterdir():
+        write_json(folder / f"{name}.json", manifest)
+        for old in folder.iterdir():
             if _FILE.fullmatch(f"checkpoints/{old.name}") and old.stem < name:
                 old.unlink(missing_ok=True)
 
@@ -177,7 +177,7 @@ class Run:
         return load_checkpoint(self.path, about)
 
     def receive(self, files: Mapping[str, bytes]) -> None:
-        """Take over what `pack` gave of the same run elsewhere; the marker last, and checked."""
+        """Store the files that `read_files` read from a copy of this run; checked, marker last."""
         for name in files:
             if not _FILE.fullmatch(name):
                 raise ValueError(f"{name!r} is not a file of a run")
@@ -188,9 +188,9 @@ class Run:
         (self.path / "checkpoints").mkdir(exist_ok=True)
         for name in sorted(files, key=lambda name: (name == MARKER, name)):
             write_bytes(self.path / name, files[name])
-        kept = {name.split("/")[1] for name in files if name.startswith("checkpoints/")}
+        received = {name.split("/")[1] for name in files if name.startswith("checkpoints/")}
         for old in (self.path / "checkpoints").iterdir():
-            if MARKER in files and old.name not in kept:
+            if MARKER in files and old.name not in received:
                 old.unlink()
 
     def finish(self, summary: Mapping[str, Any]) -> None:
@@ -203,31 +203,30 @@ class Run:
 def open_run(
     root: Path, run_id: RunId, spec: Mapping[str, Any], *, anew: bool = False
 ) -> Iterator[Run]:
-    """Hold the run's directory to write into it; `BusyError` if another process does.
+    """Lock the run's directory to write into it; `BusyError` if another process has.
 
-    A run that was begun goes on, if it was asked the same: another `spec` is refused. `anew` drops
-    what is there, and so does damage: of a run with a marker whose files are not what the marker
-    says nothing is gone on from.
+    An unfinished run is resumed if its `spec` is the same; another is refused. `anew` drops what
+    is stored, and so does damage: a run whose files are not what its marker says starts over.
     """
     path = root / str(run_id)
     refuse_links(path)
     path.mkdir(parents=True, exist_ok=True)
     with lock(path / ".lock", f"another process is writing {run_id}: wait for it, or stop it"):
-        wanted = Run(path, asked(run_id, spec))
+        run = Run(path, canonical_spec(run_id, spec))
         if anew:
-            wanted.begin_anew()
+            run.begin_anew()
         remove_partial_files(path)
-        known = trusted_spec(path)
-        if known is not None and (changed := differences(path, run_id, spec)):
+        stored = trusted_spec(path)
+        if stored is not None and (changed := differences(path, run_id, spec)):
             raise ValueError(
                 f"{run_id} was begun with another {', '.join(changed)}: "
                 "choose another --experiment, or replace it with --anew"
             )
-        if known is None and os.path.lexists(path / "spec.json") and not has_marker(path):
-            wanted = replace(wanted, note=f"{path / 'spec.json'} is damaged")
-        if known is None or (has_marker(path) and damage(path)):
-            wanted.begin_anew()
-        yield wanted
+        if stored is None and os.path.lexists(path / "spec.json") and not has_marker(path):
+            run = replace(run, note=f"{path / 'spec.json'} is damaged")
+        if stored is None or (has_marker(path) and damage(path)):
+            run.begin_anew()
+        yield run
 
 
 def _clear(path: Path) -> None:
@@ -247,47 +246,54 @@ def _clear(path: Path) -> None:
             file.unlink()
 
 
-def asked(run_id: RunId, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """What `spec.json` of a run holds. Through JSON and back: tuples become lists."""
+def canonical_spec(run_id: RunId, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec as `spec.json` holds it. Through JSON and back: tuples become lists."""
     return dict(json.loads(json.dumps({"id": str(run_id), **spec})))
 
 
 def differences(path: Path, run_id: RunId, spec: Mapping[str, Any]) -> list[str]:
-    """Names of what the run in `path` was asked otherwise than by `spec`."""
-    known, wanted = read_object(path / "spec.json"), asked(run_id, spec)
-    return sorted(key for key in known.keys() | wanted.keys() if known.get(key) != wanted.get(key))
+    """Names of the settings in which the run in `path` differs from `spec`."""
+    stored, requested = read_object(path / "spec.json"), canonical_spec(run_id, spec)
+    return sorted(
+        key for key in stored.keys() | requested.keys() if stored.get(key) != requested.get(key)
+    )
 
 
 def result_hash(path: Path) -> str:
-    """A short hash of what a finished run came to, by which it is known wherever it is copied."""
+    """Content hash of a finished run's summary; identifies the run across copies."""
     summary = json.dumps(read_object(path / "summary.json"), sort_keys=True)
     return hashlib.sha256(summary.encode()).hexdigest()[:16]
 
 
 def mark(path: Path) -> None:
     """Write the marker into a run's directory: from now on it is finished."""
+    write_json(path / MARKER, marker(path))
+
+
+def marker(path: Path) -> dict[str, Any]:
+    """What a run's marker says: the size and the hash of each of its files."""
     files = {}
     for file in sorted(path.rglob("*")):
         name = file.relative_to(path).as_posix()
         is_ours = file.suffix in (".json", ".parquet", ".safetensors") and name != MARKER
         if is_ours and file.is_file() and not file.name.startswith("."):
             files[name] = {"size": file.stat().st_size, "sha256": file_hash(file)}
-    write_json(path / MARKER, {"schema": SCHEMA, "files": files})
+    return {"schema": SCHEMA, "files": files}
 
 
-def pack(path: Path) -> dict[str, bytes]:
-    """The files of a run by name, to be carried to another directory."""
+def read_files(path: Path) -> dict[str, bytes]:
+    """The files of a run by name, to be copied to another directory."""
     names = [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
     return {name: (path / name).read_bytes() for name in sorted(names) if _FILE.fullmatch(name)}
 
 
 def has_checkpoint(path: Path) -> bool:
-    """Whether a run keeps a training state; published runs do of their first seeds alone."""
+    """Whether a run has a checkpoint; of published runs only the first seeds do."""
     return any((path / "checkpoints").glob("[0-9]*.json"))
 
 
 def no_checkpoint(path: Path) -> str:
-    """That a run keeps no checkpoint, and what to do: name another seed, or train."""
+    """Message that a run has no checkpoint, and what to do: name another seed, or train."""
     others = [other for other in sorted(path.parent.glob("s*")) if has_checkpoint(other)]
     if is_finished(path) and others:
         return (
@@ -299,7 +305,7 @@ def no_checkpoint(path: Path) -> str:
             f"{path} keeps no checkpoint, nor does another seed, as of many runs that come with "
             "the package: train the agent yourself with tape train"
         )
-    return f"{path} holds no checkpoint yet: tape train {shlex.quote(str(path))} goes on with it"
+    return f"{path} holds no checkpoint yet: tape train {shlex.quote(str(path))} resumes it"
 
 
 def load_checkpoint(
@@ -310,8 +316,8 @@ def load_checkpoint(
     A file of other size or content than its manifest says is refused, and so is a state that was
     made with something else than `about` says.
     """
-    place = path / "checkpoints"
-    manifests = sorted(place.glob("[0-9]*.json"), reverse=True) if place.is_dir() else []
+    folder = path / "checkpoints"
+    manifests = sorted(folder.glob("[0-9]*.json"), reverse=True) if folder.is_dir() else []
     if not manifests:
         return None
     file = manifests[0].with_suffix(".safetensors")
@@ -330,13 +336,13 @@ def load_checkpoint(
     if not 0 <= manifest["step"] < 2**31:
         raise DamageError(f"{manifests[0]} is of step {manifest['step']}, which no run reaches")
     if about is not None:
-        wanted = json.loads(json.dumps(dict(about)))
-        for key in sorted(wanted):
-            if wanted.get(key) != manifest["about"].get(key):
+        expected = json.loads(json.dumps(dict(about)))
+        for key in sorted(expected):
+            if expected.get(key) != manifest["about"].get(key):
                 raise ValueError(
                     f"the checkpoint in {path} was made with another {key} "
-                    f"({manifest['about'].get(key)!r}, not {wanted.get(key)!r}): "
-                    f"tape train {shlex.quote(str(path))} --anew begins it again"
+                    f"({manifest['about'].get(key)!r}, not {expected.get(key)!r}): "
+                    f"tape train {shlex.quote(str(path))} --anew starts over"
                 )
     return manifest["step"], _read_tensors(file, manifest["size"], manifest["sha256"])
 
@@ -429,24 +435,24 @@ def _file_damage(path: str, name: str, about: Any, thorough: bool) -> str | None
 
 
 def remedy(path: Path) -> str:
-    """What makes a damaged run again, as a clause."""
-    place = path.resolve()
-    if place.is_relative_to(user_cache().resolve()):
-        unpacked = user_cache() / place.relative_to(user_cache().resolve()).parts[0]
+    """How to remake a damaged run, as a clause."""
+    resolved = path.resolve()
+    if resolved.is_relative_to(user_cache().resolve()):
+        unpacked = user_cache() / resolved.relative_to(user_cache().resolve()).parts[0]
         return f"rm -r {shlex.quote(str(unpacked))} has what comes with the package unpacked again"
     if recorded_spec(path) is not None:
         return f"tape train {shlex.quote(str(path))} makes it again"
     return (
-        f"nothing beside it tells what it was asked, so rm -r {shlex.quote(str(path))} and repeat "
+        f"its settings are not stored elsewhere, so rm -r {shlex.quote(str(path))} and repeat "
         "the command that made it"
     )
 
 
 def recorded_spec(path: Path) -> dict[str, Any] | None:
-    """What the run in a directory was asked: `spec.json`, if need be by that of another seed.
+    """The spec of the run in a directory: `spec.json`, if need be that of another seed.
 
-    Seeds beside each other are asked the same but for the seed. None if neither of them tells, or
-    if the directory is not called as the run is.
+    Sibling seeds share all other settings. None if neither can be read, or if the directory is
+    not named as the run is.
     """
     path = Path(os.path.abspath(path))  # as it is called, wherever links lead
     try:

@@ -2,7 +2,7 @@
 
 A worker is a process of its own, bound to one core and single-threaded, that makes one run after
 another and so keeps its compiled programs warm. Small networks gain nothing from more threads, and
-the result of a run does not depend on what runs beside it. Orders and answers are lines of JSON.
+the result of a run does not depend on other runs. Orders and answers are lines of JSON.
 
 The results directory is all that sweeps have in common: a run with a marker is done, and one whose
 lock is held is being made by somebody else. So several sweeps on one directory share the work.
@@ -32,10 +32,10 @@ from tapebench.runs import store, training
 from tapebench.runs.training import RunSpec
 
 ATTEMPTS = 2
-"""How often a run is begun that fails or whose worker dies, before it is given up."""
+"""Attempts at a run that fails or whose worker dies."""
 
 PATIENCE = 1.0
-"""Seconds until a run that another process holds is asked for again."""
+"""Seconds before a run that another process holds is tried again."""
 
 LOG = store.LOG
 """In a run's directory: what was printed while it was made, and why it failed."""
@@ -52,19 +52,23 @@ LOGGERS = ("tensorboard", "wandb")
 
 def missing(specs: Iterable[RunSpec], root: Path) -> list[RunSpec]:
     """The runs that are not finished and sound, in the given order, each once."""
-    wanted = {str(spec.id): spec for spec in specs}
+    specs_by_name = {str(spec.id): spec for spec in specs}
     # Plain strings: there may be a hundred thousand.
-    return [spec for name, spec in wanted.items() if not store.is_finished(f"{root}{os.sep}{name}")]
+    return [
+        spec
+        for name, spec in specs_by_name.items()
+        if not store.is_finished(f"{root}{os.sep}{name}")
+    ]
 
 
 def damaged(specs: Iterable[RunSpec], root: Path) -> dict[str, str]:
-    """Of the given runs those that were finished and are damaged now, and what is wrong."""
-    found = {
+    """Those of these runs that were finished and are damaged now, each with the reason."""
+    reasons = {
         str(spec.id): store.damage(root / str(spec.id))
         for spec in specs
         if store.has_marker(root / str(spec.id))
     }
-    return {name: reason for name, reason in found.items() if reason}
+    return {name: reason for name, reason in reasons.items() if reason}
 
 
 @dataclass(frozen=True)
@@ -76,23 +80,23 @@ class Failure:
 
 
 Change = Callable[[str, str, str], Any]
-"""Told that a run is `running`, `elsewhere` (another process makes it), tried `again`, `failed` or
-`done`, and the reason if there is one."""
+"""`change(run, state, reason)`: a run is `running`, `elsewhere` (another process makes it), tried
+`again`, `failed` or `done`."""
 
 
 def unwatched(run: str, state: str, reason: str) -> None:
-    """The `Change` of somebody who does not want to know."""
+    """A `Change` that does nothing."""
 
 
 class Order(NamedTuple):
-    """A run that is to be made, and how often it has been begun by then."""
+    """A run to make, and which attempt it is."""
 
     spec: RunSpec
     attempt: int = 1
 
 
 class Queue:
-    """Runs that wait for somebody to make them."""
+    """Runs that wait for a worker."""
 
     def __init__(self, specs: Iterable[RunSpec]) -> None:
         self._waiting: dict[str, deque[Order]] = {}
@@ -105,7 +109,7 @@ class Queue:
         return bool(self._waiting or self._later)
 
     def take(self, warm: str | None = None, others: Iterable[str] = ()) -> Order | None:
-        """The next run: of the agent that is `warm`, else of one that no other is at work on."""
+        """The next run: of the agent that is `warm`, else of one that no other worker trains."""
         while self._later and self._later[0][0] <= time.monotonic():
             self.put(heapq.heappop(self._later)[2])
         if not self._waiting:
@@ -114,35 +118,35 @@ class Queue:
         free = (agent for agent in self._waiting if agent not in taken)
         agent = warm if warm in self._waiting else next(free, next(iter(self._waiting)))
         assert agent is not None
-        found = self._waiting[agent].popleft()
+        order = self._waiting[agent].popleft()
         if not self._waiting[agent]:
             del self._waiting[agent]
-        return found
+        return order
 
     def put(self, order: Order) -> None:
-        """To be made next."""
+        """Queue a run, to be made next."""
         self._waiting.setdefault(order.spec.agent, deque()).appendleft(order)
 
     def put_off(self, order: Order) -> None:
-        """To be asked for again in a moment: another process holds it."""
+        """Postpone a run that another process holds."""
         self._count += 1
         heapq.heappush(self._later, (time.monotonic() + PATIENCE, self._count, order))
 
     @property
     def pause(self) -> float | None:
-        """Seconds until a run that was put off is due; None if there is none."""
+        """Seconds until a postponed run is due; None if there is none."""
         return max(0.0, self._later[0][0] - time.monotonic()) if self._later else None
 
 
 class Ledger:
-    """What became of the runs of a sweep; says which are tried again. All executors keep one."""
+    """How the runs of a sweep ended, and which are tried again. All executors keep one."""
 
     def __init__(self, queue: Queue, change: Change) -> None:
         self.queue, self.change = queue, change
         self.failures: list[Failure] = []
 
     def settle(self, order: Order, answer: Mapping[str, Any]) -> None:
-        """Take down how an attempt ended: `done`, `busy` or `error`."""
+        """Record how an attempt ended: `done`, `busy` or `error`."""
         name = str(order.spec.id)
         if "busy" in answer:
             self.queue.put_off(order)
@@ -167,10 +171,10 @@ def run_all(
     log: str | None = None,
     anew: bool = False,
 ) -> list[Failure]:
-    """Make every run, some at a time; those that failed.
+    """Make every run, `workers` at a time, and return those that failed.
 
-    Interrupted, the workers store their states, and the same call goes on from there. Runs that
-    another process is making are waited for, and taken over if it dies.
+    When interrupted, the workers store their states, and the same call resumes from there. Runs
+    that another process is making are waited for, and taken over if it dies.
     """
     if log is not None:
         check_logger(log)
@@ -251,7 +255,7 @@ class _Worker:
         return self.process.stdout
 
     def hear(self) -> list[dict[str, Any]]:
-        """What the worker has said since; that it died, if nothing more will come."""
+        """The worker's new messages; that it died, if there will be no more."""
         data = os.read(self.answers.fileno(), 1 << 16)
         if not data:
             return [{"died": self.process.wait()}]
@@ -259,26 +263,31 @@ class _Worker:
         return [json.loads(line) for line in lines]
 
     def give(self, order: Order, root: Path, log: str | None, anew: bool) -> None:
-        """Hand over a run."""
+        """Send the worker a run."""
         spec, attempt = order
         self.busy, self.warm = order, spec.agent
         self.log = root / str(spec.id) / LOG
         self.log_size = self.log.stat().st_size if self.log.is_file() else 0
         # A second attempt goes on from where the first one died.
-        told = {"spec": asdict(spec), "root": str(root), "log": log, "anew": anew and attempt == 1}
+        request = {
+            "spec": asdict(spec),
+            "root": str(root),
+            "log": log,
+            "anew": anew and attempt == 1,
+        }
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):  # it has died, as we shall hear
-            self.process.stdin.write(json.dumps(told).encode() + b"\n")
+            self.process.stdin.write(json.dumps(request).encode() + b"\n")
             self.process.stdin.flush()
 
     def exit_message(self, code: int) -> str:
-        """How it died, and the last thing it printed."""
+        """Exit code or signal, and the last line it printed."""
         how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
         last = last_line(self.log, self.log_size)
         return f"its process ended {how}" + (f": {last}" if last else "")
 
     def ask_to_end(self) -> None:
-        """Have the worker store the state of the run it is in, and go."""
+        """Tell the worker to store the state of its run and exit."""
         if self.process.poll() is None and self.busy:
             self.process.send_signal(signal.SIGINT)
         if self.process.stdin is not None and not self.process.stdin.closed:
@@ -318,7 +327,7 @@ def check_logger(name: str) -> None:
 
 
 def open_log(name: str | None, spec: RunSpec, root: Path) -> tuple[training.Log, Callable[[], Any]]:
-    """What takes a run's scalars, and what closes it."""
+    """A function that logs a run's scalars, and one that closes the log."""
     if name == "tensorboard":
         from tensorboardX import SummaryWriter
 
@@ -348,7 +357,7 @@ def make_run(
     report: training.Report,
     stop: Callable[[], bool],
 ) -> dict[str, Any]:
-    """One attempt at a run, whatever executor it is for: that it is `done`, `busy` or an `error`.
+    """One attempt at a run, for any executor: whether it is `done`, `busy` or an `error`.
 
     What it prints goes to the run's log, and so does the trace of an error. `Stopped` if asked to.
     """
@@ -376,18 +385,18 @@ def make_run(
 
 
 def in_a_line(error: Exception) -> str:
-    """What an error says; its kind too, unless it was made to be read."""
+    """An error's message in a line, with its type unless it is a `ValueError`."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    said = " ".join(str(error).split())[:300]
-    if isinstance(error, ValueError) and said:
-        return said
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    message = " ".join(str(error).split())[:300]
+    if isinstance(error, ValueError) and message:
+        return message
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 @contextmanager
 def _logged(path: Path) -> Iterator[None]:
-    """Send what is printed, also by libraries that are not Python, to the end of a file."""
+    """Append all output to a file, that of native libraries too."""
     path.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
     before = os.dup(2)
@@ -411,11 +420,11 @@ def take_core(cores: Sequence[int]) -> IO[str] | None:
     If all are taken, to the first of them: to one in any case, since XLA compiles for as many as
     there are, and two add up in another order. A core is taken as long as the file is open.
     """
-    place = files.user_cache() / "cores"
+    folder = files.user_cache() / "cores"
     for core in cores:
         with suppress(OSError):
-            place.mkdir(parents=True, exist_ok=True)
-            file = (place / f"{core}.lock").open("a")
+            folder.mkdir(parents=True, exist_ok=True)
+            file = (folder / f"{core}.lock").open("a")
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -428,7 +437,7 @@ def take_core(cores: Sequence[int]) -> IO[str] | None:
 
 
 def work(cores: Sequence[int]) -> None:
-    """A worker's life: take orders from standard input until there are no more."""
+    """A worker's main loop: take orders from standard input until there are no more."""
     taken = take_core(cores)  # noqa: F841
     # What a library prints must not get between the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)

@@ -1,4 +1,8 @@
-"""Tracks: budgets that are fixed before any result is seen."""
+"""Tracks: tasks, exams and budgets that are fixed before any result is seen.
+
+A track is called by its name, `lite`. What was published under an older version keeps its name with
+the version, `lite@2`: it stays readable and can be run again.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ import numpy as np
 from tapebench.base.names import one_of
 from tapebench.exam.exam import Exam, make_exam
 from tapebench.runs import training
-from tapebench.tasks import splits
+from tapebench.tasks import folds, splits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,17 +47,36 @@ class Track:
     """Checkpoints at the end that are averaged for each seed."""
     rules: tuple[int, ...] | None
     """Rules that evaluations ask about; None for all of both sides."""
+    folds: tuple[str, ...] = ()
+    """Splits that are trained with in turn, `split` first; empty for that one alone. Their runs
+    are read as one set, in which every rule is held out by some."""
+
+    @property
+    def label(self) -> str:
+        """What it is called: with its version if that is an older one."""
+        is_old = (self.name, self.version) in OLDER
+        return f"{self.name}@{self.version}" if is_old else self.name
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Every split that is trained with."""
+        return self.folds or (self.split,)
+
+    @cached_property
+    def fields(self) -> dict[str, Any]:
+        """The track as a document; `folds` only where there are any."""
+        return {key: value for key, value in asdict(self).items() if key != "folds" or value}
 
     @cached_property
     def hash(self) -> str:
         """The track in 16 letters; its wording does not count."""
-        counted = {key: value for key, value in asdict(self).items() if key != "about"}
+        counted = {key: value for key, value in self.fields.items() if key != "about"}
         return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()[:16]
 
     def rules_of(self, split: str) -> tuple[int, ...] | None:
         """Rules that evaluations ask about with another split: as many, chosen the same way."""
         chosen, own = splits.load(split), splits.load(self.split)
-        if self.rules is None or chosen == own:
+        if self.rules is None or chosen in map(splits.load, self.splits):
             return self.rules
         seen = len(set(self.rules) - set(own.test))
         return _representative(chosen, min(seen, len(chosen.train)))
@@ -94,6 +117,9 @@ AGENTS = ("dqn", "rad", "curl", "pearl", "ppo", "ppo-dr", "dreamer")
 OURS = ("rppo", "automata")
 """What the paper names as missing: memory across the episode, and a model that infers the law."""
 
+OLDER = (("lite", 2), ("inference", 2))
+"""Name and version of tracks that are not current: published results are of them."""
+
 
 def make_tracks() -> tuple[Track, ...]:
     """The tracks from scratch. `tracks` reads the shipped copy of them."""
@@ -115,16 +141,32 @@ def make_tracks() -> tuple[Track, ...]:
         rules=None,
     )
     small = {"length": 8, "horizon": 8, "holdout_horizon": 16}
+    core = _vary(
+        full,
+        name="core",
+        version=1,
+        about="Nine cells and four steps, where acting on the law is worth most, over five folds. "
+        "Task, exam and folds are fixed; steps, seeds and agents are provisional.",
+        length=folds.LENGTH,
+        horizon=folds.HORIZON,
+        holdout_horizon=2 * folds.HORIZON,
+        split=folds.NAMES[0],
+        folds=folds.NAMES,
+        rules=tuple(sorted(rule for part in folds.parts()[: folds.NUM] for rule in part)),
+        seeds=4,
+    )
     return (
         full,
+        core,
         _vary(
-            full,
+            core,
             name="lite",
-            about="Every baseline in a quarter of an hour: fewer seeds, steps, episodes and rules.",
-            seeds=5,
-            steps=50_000,
-            episodes=10,
-            rules=_representative(splits.load("fps30"), 60),
+            version=3,
+            about="A short core: every baseline over five folds in about ten minutes. Task, exam "
+            "and folds are fixed; steps, seeds and agents are provisional.",
+            seeds=2,
+            steps=20_000,
+            evaluate_every=5_000,
         ),
         _vary(
             full,
@@ -146,6 +188,15 @@ def make_tracks() -> tuple[Track, ...]:
             seeds=5,
             steps=5_000_000,
             evaluate_every=250_000,
+        ),
+        _vary(
+            full,
+            name="lite",
+            about="Every baseline in a quarter of an hour: fewer seeds, steps, episodes and rules.",
+            seeds=5,
+            steps=50_000,
+            episodes=10,
+            rules=_representative(splits.load("fps30"), 60),
         ),
         _vary(
             full,
@@ -173,40 +224,57 @@ def _representative(split: splits.Split, count: int) -> tuple[int, ...]:
     return tuple(sorted([*split.test, *(order[int(place)] for place in places)]))
 
 
-def dump_tracks(found: Sequence[Track]) -> str:
+def dump_tracks(every: Sequence[Track]) -> str:
     """Tracks as the text of `data/tracks.json`: one field per line."""
     parts = []
-    for track in found:
-        fields = {**asdict(track), "hash": track.hash}
+    for track in every:
+        fields = {**track.fields, "hash": track.hash}
         lines = ",\n".join(f'    "{key}": {json.dumps(value)}' for key, value in fields.items())
-        parts.append(f'  "{track.name}": {{\n{lines}\n  }}')
+        parts.append(f'  "{track.label}": {{\n{lines}\n  }}')
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 @cache
 def tracks() -> dict[str, Track]:
-    """The shipped tracks by name."""
+    """The shipped tracks by what they are called."""
     text = resources.files("tapebench").joinpath("data/tracks.json").read_text()
     found = {}
-    for name, fields in json.loads(text).items():
+    for label, fields in json.loads(text).items():
         shipped_hash = fields.pop("hash")
         lists = {key: tuple(value) for key, value in fields.items() if isinstance(value, list)}
-        found[name] = Track(**fields | lists)
-        assert found[name].hash == shipped_hash, f"track {name} was changed"
+        found[label] = Track(**fields | lists)
+        assert found[label].hash == shipped_hash, f"track {label} was changed"
     return found
 
 
 def get_track(name: str) -> Track:
-    """A track by name; an unknown name suggests the nearest."""
-    return tracks()[one_of("track", name, tracks())]
+    """A track by what it is called; an unknown name suggests the nearest."""
+    known = tracks()
+    current = known.get(name.partition("@")[0])
+    if current is not None and name == f"{current.name}@{current.version}":
+        return current
+    if name not in known and (older := [label for label in known if label.startswith(f"{name}@")]):
+        raise ValueError(f"track {name} has no current version: use {older[-1]}")
+    return known[one_of("track", name, known)]
 
 
 def track_of(spec: Mapping[str, Any]) -> str:
-    """The track whose budget a run had, without its version; empty if it had none."""
-    return str(spec.get("track") or "").rpartition("-")[0]
+    """What the track whose budget a run had is called; empty if it had none."""
+    name, version = _origin(spec)
+    known = tracks()
+    current = known.get(name)
+    is_current = current is not None and str(current.version) == version
+    is_ours = current is not None or any(label.startswith(f"{name}@") for label in known)
+    return f"{name}@{version}" if is_ours and not is_current else name
 
 
 def is_setting(spec: Mapping[str, Any]) -> bool:
     """Whether a run was made for an experiment, such as `lite-reward-...`, and not for a track."""
-    track = track_of(spec)
-    return bool(track) and str(spec.get("experiment")).startswith(f"{track}-")
+    name, _ = _origin(spec)
+    return bool(name) and str(spec.get("experiment")).startswith(f"{name}-")
+
+
+def _origin(spec: Mapping[str, Any]) -> tuple[str, str]:
+    """Name and version of the track that a run names."""
+    name, _, version = str(spec.get("track") or "").rpartition("-")
+    return name, version

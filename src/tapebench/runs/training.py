@@ -1,7 +1,7 @@
-"""One run: train an agent with one seed, evaluate it on the way, leave a directory behind.
+"""One run: train an agent with one seed, evaluate it on the way, store everything.
 
 The host loop around an agent's pure functions. A run is fixed by its `RunSpec`: whatever else runs
-beside it, and however often it is interrupted and started again, its rows are the same to the bit
+at the same time, and however often it is interrupted and resumed, its rows are the same to the bit
 on the same machine and versions. At each evaluation the whole training state is checkpointed.
 """
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 
 MAX_STEPS = 2**31
-"""What agents count their steps with holds no more."""
+"""Agents count steps in an int32."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class RunSpec:
     horizon: int = 32
     mask: tuple[int, ...] = ()
     reward: str = "distance"
-    """What training pays for, see `tapebench.task.reward`. Exams are the same whatever it is."""
+    """The reward in training, see `tapebench.tasks.task.reward`. Exams do not depend on it."""
     success_bonus: float = 1.0
     steps: int = 200_000
     """Environment steps; auto-reset steps are not counted."""
@@ -68,7 +68,7 @@ class RunSpec:
     last: int = 3
     """Evaluations at the end that count: these are kept episode by episode."""
     rules: tuple[int, ...] | None = None
-    """Rules that evaluations ask about; None for both sides of the split."""
+    """Rules to evaluate on; None for both sides of the split."""
     track: str | None = None
     """Name and version of the track that the budget comes from."""
 
@@ -95,7 +95,7 @@ class RunSpec:
 
     @cached_property
     def task(self) -> Task:
-        """What is trained on."""
+        """The training task."""
         which = self.train_on if isinstance(self.train_on, str) else list(self.train_on)
         return make_task(
             rules=which, reward=self.reward, success_bonus=self.success_bonus, **self._world
@@ -103,9 +103,9 @@ class RunSpec:
 
     @cached_property
     def exam(self) -> Exam:
-        """What is asked at each evaluation."""
-        asked = None if self.rules is None else list(self.rules)
-        return make_exam(episodes=self.episodes, rules=asked, **self._world)
+        """The exam of each evaluation."""
+        rules = None if self.rules is None else list(self.rules)
+        return make_exam(episodes=self.episodes, rules=rules, **self._world)
 
     @property
     def _world(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class RunSpec:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The agent's options, and the budget for an agent whose schedule goes by `total_steps`."""
+        """The agent's config; its `total_steps`, if it has that, is the budget."""
         from tapebench import agents
 
         options = dict(self.options)
@@ -127,7 +127,7 @@ class RunSpec:
         return asdict(agents.configure(self.agent, **options))
 
     def make_agent(self) -> Agent:
-        """The agent in its environment. Refuses a cadence that its chunks do not divide."""
+        """The agent for its environment. Refuses an interval that its chunk does not divide."""
         from tapebench import agents
         from tapebench import env as envs
 
@@ -139,8 +139,23 @@ class RunSpec:
             )
         return agent
 
+    def agent_for(self, task: Task) -> Agent:
+        """The agent for tapes of another length, if its weights do not depend on the length."""
+        from tapebench import agents
+        from tapebench import env as envs
+        from tapebench.agents import api
+
+        other = agents.make(self.agent, *envs.make(task=task), **self.config)
+        key = seeding.key(self.seed, "train", self.agent)
+        if api.learned_shapes(self.make_agent(), key) != api.learned_shapes(other, key):
+            raise ValueError(
+                f"{self.id} was trained on tapes of {self.length} cells, not {task.length}: "
+                f"use --length {self.length}"
+            )
+        return other
+
     def as_dict(self) -> dict[str, Any]:
-        """As stored in `spec.json`: what was asked, and what that came to."""
+        """The document in `spec.json`: the settings, and the config and rules they stand for."""
         return {
             "schema": SCHEMA,
             **asdict(self),
@@ -151,27 +166,27 @@ class RunSpec:
 
 
 def from_dict(document: Mapping[str, Any]) -> RunSpec:
-    """The spec that `as_dict` was made of."""
-    known = {entry.name for entry in fields(RunSpec)}
-    given = {key: value for key, value in document.items() if key in known}
-    given |= {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
+    """The inverse of `RunSpec.as_dict`."""
+    names = {entry.name for entry in fields(RunSpec)}
+    values = {key: value for key, value in document.items() if key in names}
+    values |= {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
     try:
-        return RunSpec(**given)
+        return RunSpec(**values)
     except TypeError as error:
         raise ValueError(f"this is not the spec of a run: {error}") from None
 
 
 Report = Callable[[dict[str, Any]], Any]
-"""Told how far a run is: `run`, `step`, `steps`, `speed`, `id` and `ood` success if known, and a
-`note` if there is something to say."""
+"""Progress of a run: `run`, `step`, `steps`, `speed`, `id` and `ood` success if evaluated, and a
+`note` if there is one."""
 
 
 Log = Callable[[int, dict[str, float]], Any]
-"""Given a step and the scalars that training and evaluations report at it."""
+"""`log(step, scalars)` of what training and evaluations report."""
 
 
 class Stopped(KeyboardInterrupt):
-    """The run was asked to stop; what it had done is stored."""
+    """The run was interrupted; its state is stored."""
 
 
 def run(
@@ -183,9 +198,9 @@ def run(
     log: Log = lambda step, scalars: None,
     anew: bool = False,
 ) -> Path:
-    """Train, or go on training, or find it done; the run's directory.
+    """Train a run, or resume it, unless it is finished; returns its directory.
 
-    `stop` is asked after every chunk: when it says so the state is stored and `Stopped` raised.
+    `stop` is called after every chunk: once it is true the state is stored and `Stopped` raised.
     """
     with store.open_run(root, spec.id, spec.as_dict(), anew=anew) as opened:
         if not opened.is_done:
@@ -194,7 +209,7 @@ def run(
 
 
 class OpenRun(NamedTuple):
-    """A run whose lock is held, and the logger of its metrics."""
+    """A locked run and its metrics logger."""
 
     spec: RunSpec
     opened: store.Run
@@ -206,7 +221,7 @@ def run_together(
 ) -> None:
     """Train runs that differ in their seeds alone as one program, vmapped over them.
 
-    Those that have fallen behind, as after a kill, catch up first. Else as `run`.
+    Runs that are behind, as after a kill, catch up first. Otherwise like `run`.
     """
     import jax
 
@@ -251,7 +266,7 @@ class _Trainer:
         self.agent = spec.make_agent()
         self.exam = spec.exam
         self.optimal_steps = self.exam.optimal_steps()
-        self.whose = {
+        self.run_columns = {
             "experiment": spec.experiment,
             "agent": spec.agent,
             "seed": spec.seed,
@@ -265,17 +280,17 @@ class _Trainer:
         if opened.note:
             self._tell(f"begun anew: {opened.note}")
         try:
-            found = opened.load_checkpoint(self.about)
-            if found is not None:
-                self.seconds = _check_begun(spec, opened, found[0])
-                self.step, arrays = found
+            checkpoint = opened.load_checkpoint(self.about)
+            if checkpoint is not None:
+                self.seconds = _check_begun(spec, opened, checkpoint[0])
+                self.step, arrays = checkpoint
                 self.state = api.from_arrays(jax.eval_shape(self.agent.init, key), arrays)
         except files.DamageError as error:
             # Of damaged files nothing is gone on from: the result would not be the same.
             opened.begin_anew()
-            found = None
+            checkpoint = None
             self._tell(f"begun anew: {error}")
-        if found is None:
+        if checkpoint is None:
             self.state = self.agent.init(key)
         self.first_step, self.began = self.step, time.monotonic()
 
@@ -289,7 +304,7 @@ class _Trainer:
         self.finish()
 
     def after_chunk(self, metrics: Mapping[str, Any]) -> None:
-        """Take down what training reported; evaluate if it is time to."""
+        """Record what training reported; evaluate if it is time to."""
         self.step += self.agent.chunk
         scalars = {name: float(value) for name, value in metrics.items()}
         self.events.append({"step": self.step, **scalars})
@@ -309,20 +324,22 @@ class _Trainer:
         opened.finish(summary)
 
     def evaluate(self) -> None:
-        """Sit the exam; keep means per rule, and every episode where the evaluation counts."""
+        """Run the exam; store means per rule, and every episode if the evaluation counts."""
         spec, exam = self.spec, self.exam
-        found = rollout(self.agent.policy(self.state), exam.task, None, exam.episodes)
-        self.opened.extend("curve", rule_means(found, exam, **self.whose, step=self.step))
+        episodes = rollout(self.agent.policy(self.state), exam.task, None, exam.episodes)
+        self.opened.extend("curve", rule_means(episodes, exam, **self.run_columns, step=self.step))
         if self.step > spec.steps - spec.last * spec.evaluate_every:
-            rows = metrics.rows(found, exam, self.optimal_steps, **self.whose, step=self.step)
+            rows = metrics.rows(
+                episodes, exam, self.optimal_steps, **self.run_columns, step=self.step
+            )
             self.opened.extend("eval", rows)
         for subset in SUBSETS:
-            if len(at := exam.rows(subset)):
-                self.shown[subset] = float(found.success[at].mean())
+            if len(in_subset := exam.rows(subset)):
+                self.shown[subset] = float(episodes.success[in_subset].mean())
         self.log(self.step, {f"{name}_success": value for name, value in self.shown.items()})
 
     def save(self) -> None:
-        """Store what was reported and the whole state."""
+        """Store the metrics and the whole training state."""
         from tapebench.agents import api
 
         if self.events:
@@ -352,7 +369,7 @@ class _Trainer:
 
 
 def _check_begun(spec: RunSpec, opened: store.Run, step: int) -> float:
-    """Refuse to go on from a checkpoint beside which the evaluations before it are not whole.
+    """Refuse to resume from a checkpoint whose earlier evaluations are incomplete.
 
     Returns the seconds that the run has taken so far.
     """
@@ -368,7 +385,7 @@ def _check_begun(spec: RunSpec, opened: store.Run, step: int) -> float:
 
 
 def _about(spec: RunSpec) -> dict[str, Any]:
-    """What a checkpoint must have been made with to be gone on from."""
+    """What must be the same for a checkpoint to be resumed from."""
     from tapebench import agents
 
     about = {
@@ -382,7 +399,7 @@ def _about(spec: RunSpec) -> dict[str, Any]:
     return about
 
 
-def summarise(curve: files.Table, episodes: files.Table, last: int) -> dict[str, Any]:
+def summarise(curve: files.Columns, episodes: files.Columns, last: int) -> dict[str, Any]:
     """A run in a few numbers: means over its last evaluations, by subset, by type and by the steps
     that a tape needs.
 
@@ -392,27 +409,31 @@ def summarise(curve: files.Table, episodes: files.Table, last: int) -> dict[str,
     counted = metrics.counted(curve["step"], last)
     summary: dict[str, Any] = {"steps": int(steps[-1]), "evaluations": len(steps), "last": last}
     for subset in SUBSETS:
-        at = counted & (curve["subset"] == subset)
-        if not at.any():
+        in_subset = counted & (curve["subset"] == subset)
+        if not in_subset.any():
             continue
-        summary[subset] = {name: float(curve[name][at].mean(dtype=float)) for name in METRICS}
-        summary[subset]["by_type"] = {
-            str(kind): float(curve["success"][at & (curve["type"] == kind)].mean(dtype=float))
-            for kind in np.unique(curve["type"][at])
+        summary[subset] = {
+            name: float(curve[name][in_subset].mean(dtype=float)) for name in METRICS
         }
-        there = (episodes["subset"] == subset) & (episodes["optimal_steps"] >= 0)
-        needed, which = np.unique(episodes["optimal_steps"][there], return_inverse=True)
-        won = np.bincount(which, episodes["success"][there]) / np.bincount(which)
+        summary[subset]["by_type"] = {
+            str(kind): float(
+                curve["success"][in_subset & (curve["type"] == kind)].mean(dtype=float)
+            )
+            for kind in np.unique(curve["type"][in_subset])
+        }
+        is_solvable = (episodes["subset"] == subset) & (episodes["optimal_steps"] >= 0)
+        needed, which = np.unique(episodes["optimal_steps"][is_solvable], return_inverse=True)
+        won = np.bincount(which, episodes["success"][is_solvable]) / np.bincount(which)
         summary[subset]["by_steps"] = [
             [int(number), float(share)] for number, share in zip(needed, won, strict=True)
         ]
     summary["curve"] = {"step": steps.tolist()} | {
         subset: [
-            float(curve["success"][at & (curve["step"] == step)].mean(dtype=float))
+            float(curve["success"][in_subset & (curve["step"] == step)].mean(dtype=float))
             for step in steps
         ]
         for subset in SUBSETS
-        if (at := curve["subset"] == subset).any()
+        if (in_subset := curve["subset"] == subset).any()
     }
     if all(subset in summary for subset in SUBSETS):
         summary["drop"] = summary["id"]["success"] - summary["ood"]["success"]
@@ -429,7 +450,7 @@ def is_finite(arrays: Mapping[str, np.ndarray]) -> bool:
 
 
 class Stored(NamedTuple):
-    """What a run had learned at its last checkpoint."""
+    """The policy of a run at its last checkpoint."""
 
     policy: Policy
     spec: RunSpec
@@ -438,31 +459,39 @@ class Stored(NamedTuple):
 
 
 def load_run(path: Path, task: Task) -> Stored:
-    """A run's policy, to act in `task`: tapes and observations must be of the size it knows."""
+    """A run's policy, to act in `task`.
+
+    A network that is the same in every cell also acts on tapes of lengths that it was not trained
+    on. Any other is refused there, and so is a goal that was not observed in training.
+    """
     spec = from_dict(files.read_json(path / "spec.json"))
-    if task.length != spec.length:
-        raise ValueError(
-            f"{spec.id} was trained on tapes of {spec.length} cells, not {task.length}: "
-            f"use --length {spec.length}"
-        )
-    if task.observation_size != spec.task.observation_size:
+    if task.observe_goal != spec.task.observe_goal:
         raise ValueError(f"{spec.id} was trained without seeing a goal: leave out --observe-goal")
-    agent = spec.make_agent()
-    step, state, finite = load_learned(path, spec, agent)
+    is_other = task.length != spec.length
+    agent = spec.agent_for(task) if is_other else spec.make_agent()
+    step, state, finite = load_learned(path, spec, agent, is_other)
     return Stored(agent.policy(state), spec, step, finite)
 
 
-def load_learned(path: Path, spec: RunSpec, agent: Agent) -> tuple[int, Any, bool]:
-    """The steps that a run had taken at its last checkpoint, a state of `agent` that holds what it
-    had learned, and whether that is finite."""
+def load_learned(
+    path: Path, spec: RunSpec, agent: Agent, is_other: bool = False
+) -> tuple[int, Any, bool]:
+    """The step of a run's last checkpoint, a state of `agent` with its parameters, and whether
+    these are finite.
+
+    `is_other` says that the agent is one for tapes of another length: the rest of the state, such
+    as the episodes that the run was in, does not fit it.
+    """
     import jax
 
     from tapebench.agents import api
 
-    found = store.load_checkpoint(path, {"agent": spec.agent, "length": spec.length})
-    if found is None:
+    checkpoint = store.load_checkpoint(path, {"agent": spec.agent, "length": spec.length})
+    if checkpoint is None:
         raise ValueError(store.no_checkpoint(path))
-    step, arrays = found
+    step, arrays = checkpoint
+    if is_other:
+        arrays = api.learned(arrays)
     key = seeding.key(spec.seed, "train", spec.agent)
     state = api.from_learned(jax.eval_shape(agent.init, key), arrays)
     return step, state, is_finite(arrays)
@@ -482,12 +511,17 @@ def load_runs(path: Path, task: Task) -> list[Stored]:
         paths = stored.paths
         for damage in stored.left_out:
             warnings.warn(str(damage), files.DamageWarning, stacklevel=2)
-    found = [load_run(run, task) for run in paths]
-    if not found:
+    if not paths:
         raise ValueError(f"there are no finished runs in {path}")
-    if len({(run.spec.id.experiment, run.spec.id.agent, run.spec.id.split) for run in found}) > 1:
-        raise ValueError(f"{path} holds several agents: name a directory further down")
-    return found
+    return load_seeds(paths, path, task)
+
+
+def load_seeds(paths: Sequence[Path], root: Path, task: Task) -> list[Stored]:
+    """Runs below `root`, which must be seeds of one agent."""
+    runs = [load_run(run, task) for run in paths]
+    if len({(run.spec.id.experiment, run.spec.id.agent, run.spec.id.split) for run in runs}) > 1:
+        raise ValueError(f"{root} holds several agents: name a directory further down")
+    return runs
 
 
 def use_compilation_cache() -> None:
@@ -498,6 +532,6 @@ def use_compilation_cache() -> None:
     """
     import jax
 
-    place = files.user_cache() / "jax" / f"{len(os.sched_getaffinity(0))}-cores"
-    jax.config.update("jax_compilation_cache_dir", str(place))
+    folder = files.user_cache() / "jax" / f"{len(os.sched_getaffinity(0))}-cores"
+    jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

@@ -16,7 +16,9 @@ from tapebench.stats.comparisons import (
     seeds_needed,
     welch,
 )
+from tapebench.stats.contexts import CONTEXTS, context_gaps
 from tapebench.stats.drop import Drop, Side, Stratum, decompose_drop
+from tapebench.stats.folds import FoldCost, cost_over_folds
 from tapebench.stats.intervals import (
     CONFIDENCE,
     FEW,
@@ -49,12 +51,14 @@ from tapebench.stats.unseen import Training, cost_of_unseen, drop_over_rules
 
 __all__ = [
     "CONFIDENCE",
+    "CONTEXTS",
     "FEW",
     "NEGLIGIBLE",
     "PROTOCOL",
     "RESAMPLES",
     "Comparison",
     "Drop",
+    "FoldCost",
     "Interval",
     "Profile",
     "Reference",
@@ -63,7 +67,9 @@ __all__ = [
     "Stratum",
     "Training",
     "ceiling_normalised",
+    "context_gaps",
     "cost_of_unseen",
+    "cost_over_folds",
     "decompose_drop",
     "drop_bootstrap",
     "drop_over_rules",

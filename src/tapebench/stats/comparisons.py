@@ -114,9 +114,11 @@ def power_of(
     shift = abs(difference) / sd * np.sqrt(seeds if paired else seeds / 2)
     critical = stats.t.isf(alpha / 2, df)
     # SciPy gives nan for tails too thin to compute: far above the critical value, or far below.
-    found = stats.nct.sf(critical, df, shift)
+    right_way = stats.nct.sf(critical, df, shift)
     wrong_way = stats.nct.cdf(-critical, df, shift)
-    return float((1.0 if np.isnan(found) else found) + (0.0 if np.isnan(wrong_way) else wrong_way))
+    return float(
+        (1.0 if np.isnan(right_way) else right_way) + (0.0 if np.isnan(wrong_way) else wrong_way)
+    )
 
 
 def seeds_needed(

@@ -126,13 +126,15 @@ def decompose_drop(seen: Side, held_out: Side, rng: np.random.Generator) -> Drop
     return Drop(total, composition, rest, tuple(strata))
 
 
-def _carry_over(seen: Side, like: np.ndarray, held_out: Side, there: np.ndarray) -> np.ndarray:
-    """Success `[S]` on held-out rules `there` with the skill shown on seen rules `like`."""
-    success = seen.scores[:, like].mean(axis=1)
-    ceiling = seen.ceilings[like].mean()
-    if ceiling < NEGLIGIBLE or not there.any():
+def _carry_over(
+    seen: Side, seen_rules: np.ndarray, held_out: Side, held_out_rules: np.ndarray
+) -> np.ndarray:
+    """Success `[S]` on `held_out_rules` with the skill shown on `seen_rules` (masks)."""
+    success = seen.scores[:, seen_rules].mean(axis=1)
+    ceiling = seen.ceilings[seen_rules].mean()
+    if ceiling < NEGLIGIBLE or not held_out_rules.any():
         return success
-    target = held_out.ceilings[there].mean()
+    target = held_out.ceilings[held_out_rules].mean()
     # Exam luck above a small ceiling must not be scaled up beyond what is possible.
     return np.minimum(success * (target / ceiling), np.maximum(success, target))
 

@@ -98,8 +98,8 @@ def rule_tape_bootstrap(
 ) -> Interval:
     """Percentile interval for the mean of `scores[R, E]`, resampling rules and tapes alike.
 
-    For policies without a training seed the chance lies in which rules and which start tapes they
-    were asked about. Every rule sits the same tapes, so rows and columns are drawn, never cells.
+    For policies without a training seed, rules and start tapes are what varies. Every rule has the
+    same tapes, so rows and columns are resampled, never single entries.
     """
     return _crossed_bootstrap(check(scores, "scores", axes=2), rng, resamples)
 
@@ -112,12 +112,17 @@ def drop_bootstrap(seen: np.ndarray, held_out: np.ndarray, rng: np.random.Genera
     seen, held_out = (check(side, "scores", axes=2) for side in (seen, held_out))
     if seen.shape[1] != held_out.shape[1]:
         raise ValueError(
-            f"one side sat {seen.shape[1]} tapes and the other {held_out.shape[1]}: use one exam"
+            f"one side has {seen.shape[1]} tapes and the other {held_out.shape[1]}: use one exam"
         )
 
-    def drop(rows: np.ndarray, others: np.ndarray, columns: np.ndarray, axis: int) -> np.ndarray:
-        ours, theirs = _shares(rows, len(seen)) @ seen, _shares(others, len(held_out)) @ held_out
-        return ((ours - theirs) * _shares(columns, seen.shape[1])).sum(axis=axis)
+    def drop(
+        rows: np.ndarray, held_out_rows: np.ndarray, columns: np.ndarray, axis: int
+    ) -> np.ndarray:
+        id_means, ood_means = (
+            _shares(rows, len(seen)) @ seen,
+            _shares(held_out_rows, len(held_out)) @ held_out,
+        )
+        return ((id_means - ood_means) * _shares(columns, seen.shape[1])).sum(axis=axis)
 
     places = tuple(map(_at_least_two, (len(seen), len(held_out), seen.shape[1])))
     low, high = _percentiles(places, drop, rng)
@@ -141,7 +146,7 @@ def crossed_interval(
     """Interval for the mean of a table whose rows and whose columns are both samples."""
     for size, name in zip(table.shape, names, strict=True):
         if size < 2:
-            raise ValueError(f"one of {name} tells nothing of their spread: at least two needed")
+            raise ValueError(f"one of {name} says nothing about their spread: at least two needed")
     if min(table.shape) >= FEW:
         return _crossed_bootstrap(table, rng, RESAMPLES)
     errors = [_error_of_mean(table.mean(axis=axis)) for axis in (1, 0)]
@@ -196,7 +201,7 @@ def _percentiles(
     resamples: int = RESAMPLES,
 ) -> tuple[Any, Any]:
     """Ends of the percentile bootstrap; each sample is drawn from along its first axis."""
-    found = stats.bootstrap(
+    bootstrap = stats.bootstrap(
         samples,
         statistic,
         n_resamples=resamples,
@@ -206,7 +211,7 @@ def _percentiles(
         method="percentile",
         rng=rng,
     )
-    return found.confidence_interval.low, found.confidence_interval.high
+    return bootstrap.confidence_interval.low, bootstrap.confidence_interval.high
 
 
 def _crossed_bootstrap(table: np.ndarray, rng: np.random.Generator, resamples: int) -> Interval:

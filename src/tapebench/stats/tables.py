@@ -19,23 +19,24 @@ def seed_mean(scores: np.ndarray) -> np.ndarray:
     return scores.reshape(len(scores), -1).mean(axis=1)
 
 
-def check(values: Any, what: str, axes: int | None = None) -> np.ndarray:
+def check(values: Any, label: str, axes: int | None = None) -> np.ndarray:
     """As a float array that has numbers in it, all of them finite."""
     array = np.asarray(values, float)
     if axes is not None and array.ndim != axes:
-        raise ValueError(f"{what} have shape {array.shape}: {axes} axes are needed")
+        raise ValueError(f"{label} have shape {array.shape}: {axes} axes are needed")
     if array.ndim == 0 or array.size == 0:
-        raise ValueError(f"{what} have shape {array.shape}: an array with values in it is needed")
+        raise ValueError(f"{label} have shape {array.shape}: an array with values in it is needed")
     if not np.isfinite(array).all():
-        raise ValueError(f"{what} contain nan or infinity: leave out the runs that failed")
+        raise ValueError(f"{label} contain nan or infinity: leave out the runs that failed")
     return array
 
 
-def per_rule(values: Any, scores: np.ndarray, what: str, dtype: type = float) -> np.ndarray:
+def per_rule(values: Any, scores: np.ndarray, label: str, dtype: type = float) -> np.ndarray:
     """As an array with an entry for every rule of `scores[..., R]`."""
     array: np.ndarray = np.asarray(values, dtype)
     if array.shape != scores.shape[-1:]:
         raise ValueError(
-            f"{what} have shape {array.shape}, the scores {scores.shape[-1]} rules: give one a rule"
+            f"{label} have shape {array.shape}, the scores {scores.shape[-1]} rules: "
+            "give one per rule"
         )
-    return check(array, what) if dtype is float else array
+    return check(array, label) if dtype is float else array

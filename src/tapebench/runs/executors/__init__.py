@@ -1,7 +1,7 @@
 """Where the runs of a sweep are made: this machine's cores or its GPU, a Ray cluster, or Slurm.
 
-An executor is a value with a `run`. All of them hold runs by the lock in the results directory, so
-a sweep may be stopped with one and gone on with by another.
+An executor is a value with a `run`. All of them lock runs in the results directory, so a sweep may
+be stopped under one executor and resumed under another.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ NAMES = ("local", "vmap", "ray", "slurm")
 
 
 class Executor(Protocol):
-    """Makes runs. Interrupted, it leaves states behind from which they go on."""
+    """Makes runs. When interrupted, it stores states from which they resume."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def slots(self) -> int:
-        """Runs at a time, as far as is known before it starts."""
+        """Runs at a time, as far as known before the start."""
         ...
 
     def run(
         self, specs: Sequence[RunSpec], root: Path, report: training.Report, change: Change
     ) -> list[Failure]:
-        """Make every run; those that failed."""
+        """Make every run and return those that failed."""
         ...
 
 
@@ -56,6 +56,6 @@ class Local:
 
 
 def require(package: str, extra: str) -> None:
-    """Refuse to go on without a package, naming the extra that brings it."""
+    """Raise unless a package is installed, naming the extra that brings it."""
     if find_spec(package) is None:
         raise ValueError(f"--executor {extra} needs {package}: pip install 'tapebench[{extra}]'")

@@ -1,7 +1,7 @@
 """Runs as tasks of a Ray cluster.
 
-Each run is one task on one core. Ray begins a task again whose process or node is lost, and it
-goes on from the run's last checkpoint if that can be seen from where it is. If every node sees the
+Each run is one task on one core. Ray restarts a task whose process or node is lost, and it resumes
+from the run's last checkpoint if that is visible on its node. If every node sees the
 results directory, runs are written there; else they are made in a scratch directory of the node
 and their files come back through Ray's object store, while the driver holds their locks.
 """
@@ -35,7 +35,7 @@ from tapebench.runs.sweep import Change, Failure, Ledger, Order, Queue
 from tapebench.runs.training import RunSpec
 
 RETRIES = 5
-"""How often Ray begins a task again whose process or node was lost."""
+"""How often Ray restarts a task whose process or node was lost."""
 
 INTERVAL = 0.5
 """Seconds from one report of a task to the next."""
@@ -55,7 +55,7 @@ class Ray:
     workers: int | None = None
     """Tasks at a time; by default as many as the cluster has cores."""
     bring_back: bool = False
-    """Do not look whether the nodes see the results directory."""
+    """Do not check whether the nodes see the results directory."""
     insecure: bool = False
     """Join a cluster without a token: whoever can reach it can run anything on it."""
     name: str = "ray"
@@ -90,10 +90,10 @@ except AuthenticationError:
 
 
 def _check_closed(address: str) -> None:
-    """Refuse a cluster that answers those who have no token.
+    """Refuse a cluster that accepts connections without a token.
 
-    A driver with a token is let in by a cluster that asks for none, so somebody without one has to
-    try. That is another process, as Ray reads its settings once.
+    A cluster that needs no token accepts a driver with one, so another process tries without.
+    It has to be another process, as Ray reads its settings once.
     """
     ours = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
     knock = subprocess.run(
@@ -113,12 +113,12 @@ def _connected(address: str, cores: int, insecure: bool = False) -> Iterator[Non
     if is_asked and os.environ.get("RAY_AUTH_MODE") != "token":
         raise ValueError(_OPEN)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    given: dict[str, Any] = {"address": address}
+    options: dict[str, Any] = {"address": address}
     with ExitStack() as stack:
         if address == "local":
             _check_alone()
             stack.enter_context(_token())
-            given |= {
+            options |= {
                 "num_cpus": cores,
                 "include_dashboard": False,
                 "_node_ip_address": "127.0.0.1",
@@ -126,11 +126,11 @@ def _connected(address: str, cores: int, insecure: bool = False) -> Iterator[Non
         import ray
 
         try:
-            ray.init(**given, log_to_driver=False, logging_level=logging.ERROR)
+            ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:
-            said = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+            message = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
             raise ValueError(
-                f"cannot join a Ray cluster at {address!r} ({said}): start one with "
+                f"cannot join a Ray cluster at {address!r} ({message}): start one with "
                 "`RAY_AUTH_MODE=token ray start --head`, and have its token here"
             ) from None
         stack.callback(ray.shutdown)
@@ -155,7 +155,7 @@ def _check_alone() -> None:
 
 @contextmanager
 def _token() -> Iterator[None]:
-    """What is started here obeys only those who know a token that nobody else can read."""
+    """Start clusters with a token that only this user can read."""
     file = Path(_token_directory().name) / "token"
     if not file.exists():
         file.touch(mode=0o600)
@@ -174,12 +174,12 @@ def _token() -> Iterator[None]:
 
 @cache
 def _token_directory() -> tempfile.TemporaryDirectory[str]:
-    """One for the life of the process: Ray reads a token once and keeps to it."""
+    """One for the life of the process: Ray reads a token only once."""
     return tempfile.TemporaryDirectory()
 
 
 class _Board:
-    """An actor that tasks tell how far they are, and that tells them to stop."""
+    """An actor to which tasks report their progress, and which tells them to stop."""
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
@@ -232,7 +232,7 @@ def _make(
     except training.Stopped:
         answer = {"stopped": name}
     if token is None and (root / name).is_dir() and "busy" not in answer:
-        answer["files"] = store.pack(root / name)
+        answer["files"] = store.read_files(root / name)
         if "done" in answer:
             shutil.rmtree(root / name, ignore_errors=True)
     return answer
@@ -240,11 +240,11 @@ def _make(
 
 def _scratch() -> Path:
     """A directory of this node that only this user can write to."""
-    place = Path(tempfile.gettempdir()) / f"tapebench-{os.getuid()}"
-    place.mkdir(mode=0o700, exist_ok=True)
-    if place.is_symlink() or place.stat().st_uid != os.getuid():
-        raise ValueError(f"{place} belongs to somebody else: set TMPDIR")
-    return place
+    folder = Path(tempfile.gettempdir()) / f"tapebench-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        raise ValueError(f"{folder} belongs to somebody else: set TMPDIR")
+    return folder
 
 
 def _unpack(path: Path, files: Mapping[str, bytes]) -> None:
@@ -276,8 +276,12 @@ class _Driver:
         self.ray: Any = ray
         self.executor, self.root = executor, root
         self.report, self.change = report, change
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-        self.board: Any = ray.remote(_Board).options(num_cpus=0, scheduling_strategy=here).remote()
+        this_node = NodeAffinitySchedulingStrategy(
+            ray.get_runtime_context().get_node_id(), soft=True
+        )
+        self.board: Any = (
+            ray.remote(_Board).options(num_cpus=0, scheduling_strategy=this_node).remote()
+        )
         self.task = ray.remote(_make).options(
             num_cpus=1, max_retries=RETRIES, runtime_env={"env_vars": sweep.SINGLE_THREAD}
         )
@@ -312,7 +316,7 @@ class _Driver:
         if self.executor.bring_back:
             return False
         look = self.ray.remote(_sees)
-        asked = [
+        answers = [
             look.options(
                 num_cpus=0,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
@@ -321,7 +325,7 @@ class _Driver:
             if node["Alive"]
         ]
         try:
-            return all(self.ray.get(asked, timeout=120))
+            return all(self.ray.get(answers, timeout=120))
         except self.ray.exceptions.RayError:
             return False
 
@@ -348,19 +352,19 @@ class _Driver:
             if held.opened.is_done:
                 held.lock.close()
                 return ledger.settle(order, {})
-            begun = store.pack(held.opened.path)
-        told = {
+            begun = store.read_files(held.opened.path)
+        request = {
             "spec": json.loads(json.dumps(asdict(spec))),
             "run": str(spec.id),
             "root": str(self.root),
             "driver": platform.node(),
         }
         self.change(str(spec.id), "running", "")
-        self.at_work[self.task.remote(told, self.board, self.token, begun)] = held
+        self.at_work[self.task.remote(request, self.board, self.token, begun)] = held
         return None
 
     def _listen(self, ledger: Ledger, pause: float | None) -> None:
-        """Wait a moment for tasks to end, and take down what is new."""
+        """Wait a moment for tasks to end, and collect their reports."""
         if not self.at_work:
             time.sleep(min(pause or 0.0, sweep.PATIENCE))
             return
@@ -373,7 +377,7 @@ class _Driver:
             ledger.settle(held.order, self._take(ref, held))
 
     def _take(self, ref: Any, held: _Held) -> dict[str, Any]:
-        """What a task answered, once its files are where they belong."""
+        """The answer of a task, once its files are stored."""
         with held.lock:
             try:
                 answer: dict[str, Any] = self.ray.get(ref)
@@ -383,14 +387,14 @@ class _Driver:
                 lines = [line.strip() for line in str(error).splitlines() if line.strip()]
                 # Of an error in a task the last line says what it was, as in any trace.
                 is_ours = isinstance(error, self.ray.exceptions.RayTaskError)
-                said = lines[-1 if is_ours else 0] if lines else ""
-                return {"error": f"{type(error).__name__}: {said}"[:300]}
+                message = lines[-1 if is_ours else 0] if lines else ""
+                return {"error": f"{type(error).__name__}: {message}"[:300]}
             except ValueError as error:
                 return {"error": str(error)}
         return answer
 
     def _stop(self) -> None:
-        """Have the tasks store their states."""
+        """Tell the tasks to store their states and end."""
         with suppress(self.ray.exceptions.RayError):
             self.ray.get(self.board.stop.remote(), timeout=10)
             refs = list(self.at_work)

@@ -1,9 +1,9 @@
 """Runs as a Slurm job array, through submitit.
 
-Each job of the array goes once through the list of missing runs, beginning at its own place, and
-makes those that are neither done nor held by another: the results directory is the queue. So it
-does not matter when a job starts, whether it is requeued, or how many there are. What jobs have to
-tell, they append to a file each, which the driver follows.
+Each job of the array goes once through the list of missing runs, beginning at its own index, and
+makes those that are neither done nor locked by another: the results directory is the queue. So it
+does not matter when a job starts, whether it is requeued, or how many there are. Each job appends
+its reports to a file of its own, which the driver follows.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ ROUNDS = 3
 """Arrays that are submitted, if runs are still missing when all jobs of one have ended."""
 
 INTERVAL = 1.0
-"""Seconds from one report of a job to the next, and between two looks of the driver."""
+"""Seconds between two reports of a job, and between two polls of the driver."""
 
 ASK = 10.0
-"""Seconds between two questions to Slurm."""
+"""Seconds between two queries to Slurm."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Slurm:
 
     jobs: int = 8
     minutes: int = 240
-    """Time limit of a job; one that reaches it is requeued and goes on."""
+    """Time limit of a job; one that reaches it is requeued and resumes."""
     memory_gb: float = 3.0
     partition: str | None = None
     account: str | None = None
@@ -60,23 +60,23 @@ class Slurm:
         failures: dict[str, str] = {}
         left = list(specs)
         for _ in range(ROUNDS):
-            place = root.resolve() / "slurm" / uuid.uuid4().hex[:12]
-            failures |= _Array(self, place, left, report, change).run()
+            folder = root.resolve() / "slurm" / uuid.uuid4().hex[:12]
+            failures |= _Array(self, folder, left, report, change).run()
             left = [spec for spec in sweep.missing(left, root) if str(spec.id) not in failures]
             if not left:
                 break
         for spec in left:
-            failures[str(spec.id)] = f"no job finished it: see {place}"
+            failures[str(spec.id)] = f"no job finished it: see {folder}"
             change(str(spec.id), "failed", failures[str(spec.id)])
         return [Failure(name, reason) for name, reason in failures.items()]
 
-    def submit(self, place: Path, count: int) -> list[Any]:
-        """The jobs of an array."""
+    def submit(self, folder: Path, count: int) -> list[Any]:
+        """Submit an array of jobs."""
         import submitit
 
         try:
             executor = submitit.AutoExecutor(
-                folder=place / "jobs", cluster=self.cluster, slurm_max_num_timeout=100
+                folder=folder / "jobs", cluster=self.cluster, slurm_max_num_timeout=100
             )
             executor.update_parameters(
                 name="tape-bench",
@@ -89,15 +89,15 @@ class Slurm:
                 slurm_additional_parameters={"requeue": True, **self._options()},
             )
             return list(
-                executor.map_array(Drain(), [str(place)] * count, range(count), [count] * count)
+                executor.map_array(Drain(), [str(folder)] * count, range(count), [count] * count)
             )
         except (
             RuntimeError,
             subprocess.CalledProcessError,
             submitit.core.utils.FailedJobError,
         ) as error:
-            said = " ".join(str(error).split())[:300]
-            raise ValueError(f"Slurm takes no jobs ({said})") from None
+            message = " ".join(str(error).split())[:300]
+            raise ValueError(f"Slurm takes no jobs ({message})") from None
 
     def _options(self) -> dict[str, str]:
         named = {"partition": self.partition, "account": self.account}
@@ -105,33 +105,33 @@ class Slurm:
 
 
 class Drain:
-    """What a job does. Called again from the beginning, it goes on with what is left."""
+    """What a job does. Called again, it continues with the runs that are left."""
 
-    def __call__(self, place: str, index: int, count: int) -> None:
+    def __call__(self, folder: str, index: int, count: int) -> None:
         os.environ.update(sweep.SINGLE_THREAD)
         training.use_compilation_cache()
-        with (Path(place) / f"events-{index}.jsonl").open("a", buffering=1) as events:
-            _Worker(Path(place), events).go(index, count)
+        with (Path(folder) / f"events-{index}.jsonl").open("a", buffering=1) as events:
+            _Worker(Path(folder), events).go(index, count)
 
-    def checkpoint(self, place: str, index: int, count: int) -> Any:
-        """Asked by submitit when the job is preempted or out of time: queue it again."""
+    def checkpoint(self, folder: str, index: int, count: int) -> Any:
+        """Called by submitit when the job is preempted or out of time: queue it again."""
         from submitit.helpers import DelayedSubmission
 
-        return DelayedSubmission(self, place, index, count)
+        return DelayedSubmission(self, folder, index, count)
 
 
 class _Worker:
-    def __init__(self, place: Path, events: Any) -> None:
-        self.place, self.events = place, events
+    def __init__(self, folder: Path, events: Any) -> None:
+        self.folder, self.events = folder, events
         self.last = 0.0
 
     def go(self, index: int, count: int) -> None:
-        lines = (self.place / "runs.jsonl").read_text().splitlines()
+        lines = (self.folder / "runs.jsonl").read_text().splitlines()
         first = index * len(lines) // count
         for line in lines[first:] + lines[:first]:
             order = json.loads(line)
             name = order["run"]
-            grave = self.place / "failed" / name.replace("/", "+")
+            grave = self.folder / "failed" / name.replace("/", "+")
             if store.is_finished(Path(order["root"]) / name) or grave.is_file():
                 continue
             for attempt in range(1, sweep.ATTEMPTS + 1):
@@ -161,32 +161,32 @@ class _Array:
     def __init__(
         self,
         executor: Slurm,
-        place: Path,
+        folder: Path,
         specs: Sequence[RunSpec],
         report: training.Report,
         change: Change,
     ) -> None:
-        self.executor, self.place = executor, place
+        self.executor, self.folder = executor, folder
         self.report, self.change = report, change
         self.count = min(executor.jobs, len(specs))
         self.left = {str(spec.id) for spec in specs}
         self.failures: dict[str, str] = {}
         self.read = [0] * self.count
-        self.asked = time.monotonic()
-        root = place.parents[1]
+        self.last_query = time.monotonic()
+        root = folder.parents[1]
         # submitit keeps its jobs as pickles in there, and runs what it reads.
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.parent.chmod(0o700)
-        place.mkdir()
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.parent.chmod(0o700)
+        folder.mkdir()
         orders = (
             json.dumps({"run": str(spec.id), "root": str(root), "spec": asdict(spec)})
             for spec in specs
         )
-        files.write_text(place / "runs.jsonl", "\n".join(orders) + "\n")
+        files.write_text(folder / "runs.jsonl", "\n".join(orders) + "\n")
 
     def run(self) -> dict[str, str]:
         """Follow the jobs until no run is left, or no job; the runs that failed and why."""
-        jobs = self.executor.submit(self.place, self.count)
+        jobs = self.executor.submit(self.folder, self.count)
         try:
             while self.left and not self._have_ended(jobs):
                 time.sleep(INTERVAL)
@@ -201,7 +201,7 @@ class _Array:
         return self.failures
 
     def _see_off(self, jobs: Sequence[Any]) -> None:
-        """Wait for processes of this machine, which have nothing more to do."""
+        """Wait for local processes to exit."""
         until = time.monotonic() + ASK
         while self.executor.cluster == "local" and time.monotonic() < until:
             if all(job.done() for job in jobs):
@@ -221,9 +221,9 @@ class _Array:
             self.change(event["run"], event["state"], event.get("reason", ""))
 
     def _news(self) -> Iterator[dict[str, Any]]:
-        """Whole lines that the jobs have appended since."""
+        """Complete lines that the jobs have appended since the last poll."""
         for index in range(self.count):
-            file = self.place / f"events-{index}.jsonl"
+            file = self.folder / f"events-{index}.jsonl"
             if not file.is_file():
                 continue
             with file.open("rb") as events:
@@ -238,17 +238,17 @@ class _Array:
                     continue  # cut short by a killed job that came back
 
     def _have_ended(self, jobs: Sequence[Any]) -> bool:
-        if time.monotonic() - self.asked < ASK:
+        if time.monotonic() - self.last_query < ASK:
             return False
-        self.asked = time.monotonic()
+        self.last_query = time.monotonic()
         if self.executor.cluster != "slurm":
             return all(job.done() for job in jobs)
         # Without accounting Slurm forgets jobs, and submitit would wait for their results for ever.
         ids = ",".join(sorted({job.job_id.split("_")[0] for job in jobs}))
-        found = subprocess.run(
+        queue = subprocess.run(
             ["squeue", "--noheader", "--format=%T", f"--jobs={ids}"],
             capture_output=True,
             text=True,
         )
-        is_unknown = found.returncode != 0 and "Invalid job id" in found.stderr
-        return is_unknown or (found.returncode == 0 and not found.stdout.strip())
+        is_unknown = queue.returncode != 0 and "Invalid job id" in queue.stderr
+        return is_unknown or (queue.returncode == 0 and not queue.stdout.strip())

@@ -4,8 +4,8 @@ Meant for a GPU, which one small network does not fill; tested on a CPU alone. E
 this process, on JAX's default device. A core of its own for each run, as `sweep` gives it, is
 faster where there are only cores.
 
-A run's rows do not depend on which seeds are beside it, but the last bits may depend on how many
-there are: a device adds up batches of another size in another order. Provenance says how many.
+A run's rows do not depend on which seeds share the program, but the last bits may depend on how
+many: a device sums batches of another size in another order. Provenance says how many.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tapebench.runs.sweep import Change, Failure, Ledger, Order, Queue
 from tapebench.runs.training import RunSpec
 
 TOGETHER = 8
-"""Runs at a time unless told otherwise."""
+"""Runs at a time by default."""
 
 
 @dataclass(frozen=True)
 class Vmap:
-    """This process, with up to so many runs of one setting in one program."""
+    """This process, with up to `together` runs of one setting in one program."""
 
     together: int = TOGETHER
     log: str | None = None
@@ -109,36 +109,36 @@ class Vmap:
 def gather(queue: Queue, most: int) -> list[Order]:
     """The next run, and those after it that differ from it in their seeds alone.
 
-    A run that failed beside others is tried again by itself.
+    A run that failed together with others is retried alone.
     """
-    found: list[Order] = []
-    while len(found) < most and (order := queue.take(found[0].spec.agent if found else None)):
-        if found and not _is_alike(found[0], order):
+    orders: list[Order] = []
+    while len(orders) < most and (order := queue.take(orders[0].spec.agent if orders else None)):
+        if orders and not _is_alike(orders[0], order):
             queue.put(order)
             break
-        found.append(order)
+        orders.append(order)
         if order.attempt > 1:
             break
-    return found
+    return orders
 
 
-def _is_alike(one: Order, other: Order) -> bool:
-    return one.attempt == other.attempt and replace(one.spec, seed=0) == replace(other.spec, seed=0)
+def _is_alike(a: Order, b: Order) -> bool:
+    return a.attempt == b.attempt and replace(a.spec, seed=0) == replace(b.spec, seed=0)
 
 
 @contextmanager
 def _heeded_interrupts() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C is taken down instead of raised, so that runs can store their states."""
-    asked = False
+    """Record Ctrl-C instead of raising it, so that runs can store their states."""
+    is_interrupted = False
 
     def heed(number: int, frame: object) -> None:
-        nonlocal asked
-        if not asked:
+        nonlocal is_interrupted
+        if not is_interrupted:
             print("tape: storing the states of the runs", file=sys.stderr)
-        asked = True
+        is_interrupted = True
 
     before = signal.signal(signal.SIGINT, heed)
     try:
-        yield lambda: asked
+        yield lambda: is_interrupted
     finally:
         signal.signal(signal.SIGINT, before)

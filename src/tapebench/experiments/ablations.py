@@ -1,9 +1,9 @@
-"""What agents owe to one thing or another: rules, context and who brings it about, networks,
-budget, trials under the same rule, reward, augmentation.
+"""Ablations: training rules, context and its source, networks, budget, trials under the same rule,
+reward, augmentation.
 
-Networks commute with rotation, except beside plain ones and where augmentations are to teach them
-that: with the budget of `lite` the plain ones learn next to nothing, and then no change makes a
-difference.
+Networks commute with rotation, except where they are compared with plain ones and where
+augmentations are to teach them that: with the budget of `lite@2` plain networks learn next to
+nothing, so no change would make a difference.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ CONTEXTS = (1, 2, 4, 8, 16)
 """Transitions that PEARL looks back on."""
 
 FIRST_FLIPS = (1, 2, 4, 8)
-"""Flips at the start of an episode that another makes for the agent."""
+"""Flips at the start of an episode that another policy makes for the agent."""
 
 
 def informative(task: Task) -> Policy:
@@ -56,7 +56,7 @@ def informative(task: Task) -> Policy:
 
 CONV: dict[str, Any] = {"network": "conv"}
 CELLS: dict[str, Any] = {"network": "cells", "encoder_width": 64, "epochs": 4, "minibatches": 4}
-"""The same idea for recurrent PPO, as its search found it."""
+"""The same idea for recurrent PPO, with the settings of its search."""
 
 TUNED_CONV = CONV | {
     "discount": 0.9,
@@ -67,13 +67,13 @@ TUNED_CONV = CONV | {
     "n_step": 8,
     "final_rate": 1.0,
 }
-"""What the searches of DQN found for this network, see `docs/agents/dqn.md`."""
+"""The best settings of DQN's searches for this network, see `docs/agents/dqn.md`."""
 
 GUIDES: dict[str, Callable[[Task], Policy]] = {
     "random": policy.random,
     "most informative": informative,
 }
-"""Who makes them."""
+"""The policies that make the first flips."""
 
 AUGMENTATIONS = {
     "none (dqn)": Variant("dqn"),
@@ -117,13 +117,13 @@ def training_settings(scale: Scale) -> dict[str, list[RunSpec]]:
     """PPO on more and more of the training rules, and on all of them."""
     split = splits.load(scale.split or scale.track.split)
     counts = [count for count in COUNTS if count < len(split.train)]
-    found = {
+    settings = {
         str(count): Variant("ppo", CONV, {"train_on": some_rules(split, count)}).runs(
             scale, f"training rules {count}", 3
         )
         for count in counts
     }
-    return found | {
+    return settings | {
         str(len(split.train)): Variant("ppo", CONV).runs(scale, "training rules all", 3)
     }
 
@@ -133,7 +133,7 @@ def show_training(results: Results) -> Exhibit:
     name, title = "training-rules", "Success of PPO against how many rules it was trained on"
     counts = tuple(float(count) for count in results.finished)
     panels = []
-    for side, known in levels(results.exam).items():
+    for side, levels_of_side in levels(results.exam).items():
         reached = tuple(
             share([run[side]["success"] for run in results.summaries(setting)])
             for setting in results.finished
@@ -142,7 +142,7 @@ def show_training(results: Results) -> Exhibit:
         if side == "id":
             of_those = tuple(share(trained_on(results, count)) for count in results.finished)
             series.append(Series("those trained on", counts, of_those))
-        panels.append(Panel(SIDE_NAMES[side], tuple(series), known))
+        panels.append(Panel(SIDE_NAMES[side], tuple(series), levels_of_side))
     picture = Picture(
         name=name,
         title=title,
@@ -154,31 +154,31 @@ def show_training(results: Results) -> Exhibit:
 
 
 def trained_on(results: Results, setting: str) -> list[float]:
-    """For each finished run its success on those rules asked about that it was trained on."""
-    found = []
+    """For each finished run its success on those evaluated rules that it was trained on."""
+    success = []
     for spec in results.finished[setting]:
         curve = files.read_table(results.path(spec) / "curve.parquet")
         ours = metrics.counted(curve["step"], spec.last) & np.isin(curve["rule"], spec.task.rules)
-        found.append(float(curve["success"][ours].mean(dtype=float)) if ours.any() else np.nan)
-    return found
+        success.append(float(curve["success"][ours].mean(dtype=float)) if ours.any() else np.nan)
+    return success
 
 
 # Whose flips make the better context?
 
 
 def informed_settings(scale: Scale) -> dict[str, list[RunSpec]]:
-    """The agents that find the rule out from what they have seen of the episode."""
+    """The agents that infer the rule within an episode."""
     return of_networks(scale, 3, "pearl, conv", "rppo, cells")
 
 
 def led(guide: Policy, steps: int, task: Task) -> Callable[[Policy], Policy]:
-    """What makes a policy follow a guide at first."""
+    """A change to a policy: it follows a guide for the first flips."""
     return lambda own: policy.guided(own, guide, steps, task)
 
 
 def show_informed(results: Results) -> Exhibit:
-    """Success when others make the first flips, against how many they make."""
-    exam, known = results.exam, levels(results.exam)
+    """Success against the number of first flips that another policy makes."""
+    exam, by_side = results.exam, levels(results.exam)
     counts = [count for count in FIRST_FLIPS if count < exam.task.horizon]
     rows, panels = [], []
     for agent, specs in results.finished.items():
@@ -194,21 +194,29 @@ def show_informed(results: Results) -> Exhibit:
         success = {
             (side, *how): share([run[side]["success"] for run in runs])
             for how, runs in reached.items()
-            for side in known
+            for side in by_side
         }
         listed = [("its own", counts[0]), *((guide, n) for guide in GUIDES for n in counts)]
-        for who, count in listed:
-            shown = None if who == "its own" else count
-            rows.append(Row((agent, who, shown, *(success[side, who, count] for side in known))))
-        for side, beside in known.items():
+        for source, count in listed:
+            shown = None if source == "its own" else count
+            rows.append(
+                Row((agent, source, shown, *(success[side, source, count] for side in by_side)))
+            )
+        for side, levels_of_side in by_side.items():
             series = [
-                Series(who, tuple(map(float, counts)), tuple(success[side, who, n] for n in counts))
-                for who in ("its own", *GUIDES)
+                Series(
+                    source,
+                    tuple(map(float, counts)),
+                    tuple(success[side, source, n] for n in counts),
+                )
+                for source in ("its own", *GUIDES)
             ]
-            panels.append(Panel(f"{agent}, {SIDE_NAMES[side]}", tuple(series), beside))
-    for line in next(iter(known.values())):
-        kind = CEILING if line == "exact ceiling" else REFERENCE
-        rows.append(Row((line, None, None, *(of_side[line] for of_side in known.values())), kind))
+            panels.append(Panel(f"{agent}, {SIDE_NAMES[side]}", tuple(series), levels_of_side))
+    for baseline in next(iter(by_side.values())):
+        kind = CEILING if baseline == "exact ceiling" else REFERENCE
+        rows.append(
+            Row((baseline, None, None, *(of_side[baseline] for of_side in by_side.values())), kind)
+        )
     title = "Success when others make the first flips of an episode"
     about = (
         "The agent sees what comes of the flips, knows which they were, and acts from then on in "
@@ -225,7 +233,7 @@ def show_informed(results: Results) -> Exhibit:
                     Column(""),
                     Column("first flips"),
                     Column("how many"),
-                    *(Column(f"{side.upper()} success") for side in known),
+                    *(Column(f"{side.upper()} success") for side in by_side),
                 ),
                 rows=tuple(rows),
             ),
@@ -263,8 +271,8 @@ def show_trials(results: Results) -> Exhibit:
         for name, specs in results.finished.items()
     }
     by_trial = {
-        (name, side): np.array([run[side]["by_trial"] for run in found])
-        for name, found in runs.items()
+        (name, side): np.array([run[side]["by_trial"] for run in summaries])
+        for name, summaries in runs.items()
         for side in sides
     }
     numbers = tuple(float(number) for number in range(1, TRIALS + 1))
@@ -282,13 +290,13 @@ def show_trials(results: Results) -> Exhibit:
     for side in sides:
         columns += [Column(f"{side.upper()}, trial {number}") for number in (1, TRIALS)]
         columns.append(Column(f"{side.upper()}, gain", signed=True))
-    for name, found in runs.items():
+    for name, summaries in runs.items():
         cells: list[Cell] = [name]
         for side in sides:
             tried = by_trial[name, side]
             cells += [share(tried[:, 0]), share(tried[:, -1])]
             cells.append(over_seeds(tried[:, -1] - tried[:, 0]))
-        rows.append(Row((*cells, len(found))))
+        rows.append(Row((*cells, len(summaries))))
     title = f"Success in {TRIALS} episodes in a row under the same rule"
     about = (
         "Whoever has a memory keeps it from episode to episode; each starts from another tape. "
@@ -325,14 +333,14 @@ SLOW = {"learning_rate": 0.0005, "final_rate": 0.0}
 
 
 def budget_settings(scale: Scale) -> dict[str, list[RunSpec]]:
-    """PPO without and with memory, both with plain networks and with such that know the ring."""
-    found = of_networks(scale, 3, "ppo, mlp", "ppo, conv", "rppo, gru", "rppo, cells")
-    for name, one in {
+    """PPO without and with memory, with plain and with equivariant networks."""
+    settings = of_networks(scale, 3, "ppo, mlp", "ppo, conv", "rppo, gru", "rppo, cells")
+    for name, variant in {
         "ppo, mlp, slow": Variant("ppo", SLOW),
         "rppo, cells, slow": Variant("rppo", CELLS | SLOW),
     }.items():
-        found[name] = one.runs(scale, f"budget {name}", 3)
-    return found
+        settings[name] = variant.runs(scale, f"budget {name}", 3)
+    return settings
 
 
 def show_budget(results: Results) -> Exhibit:
@@ -354,7 +362,7 @@ def show_budget(results: Results) -> Exhibit:
 
 
 def context_lengths(scale: Scale) -> dict[str, Variant]:
-    """PEARL by how many transitions it looks back on, beside DQN, which looks back on none."""
+    """PEARL by context length, compared with DQN, which has no context."""
     named = {f"{count} transition{'s' * (count > 1)}": count for count in CONTEXTS}
     return {"none (dqn)": Variant("dqn", TUNED_CONV)} | {
         name: Variant("pearl", {**TUNED_CONV, "context": count}) for name, count in named.items()
@@ -364,7 +372,7 @@ def context_lengths(scale: Scale) -> dict[str, Variant]:
 EXPERIMENTS = (
     Experiment(
         name="training-rules",
-        about="How many laws must be seen until others are mastered?",
+        about="How many training rules does generalisation take?",
         settings=training_settings,
         show=show_training,
         paper="an ablation that it leaves open",
@@ -372,7 +380,7 @@ EXPERIMENTS = (
     compare(
         "context-length",
         "Success of PEARL against the length of its context",
-        "How much must be looked back on to know the law?",
+        "How much context does inferring the rule take?",
         context_lengths,
         paper="an ablation that it leaves open",
     ),
@@ -386,7 +394,7 @@ EXPERIMENTS = (
     compare(
         "networks",
         "Success of agents with networks that know nothing of the ring, and with such that do",
-        "What is it worth to know that all places are alike?",
+        "What is an equivariant network worth?",
         NETWORKS,
         seeds=5,
     ),
@@ -398,7 +406,7 @@ EXPERIMENTS = (
     ),
     Experiment(
         name="trials",
-        about="Is the fourth episode under the same law better than the first?",
+        about="Is the fourth episode under the same rule better than the first?",
         settings=trial_settings,
         show=show_trials,
     ),

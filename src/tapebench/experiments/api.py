@@ -1,8 +1,8 @@
 """Experiments by name: which runs they take, and the tables and figures that come of them.
 
-An `Experiment` has settings, each a group of runs that differ by seed alone, and shows what it
-found from finished runs alone. `tape reproduce` makes what is missing in between. How much is done
-is a `Scale`: a track, and perhaps fewer seeds or rules.
+An `Experiment` has settings, each a group of runs that differ by seed alone, and makes tables and
+figures from finished runs alone. `tape reproduce` makes the missing runs first. A `Scale` says how
+much is done: a track, and perhaps fewer seeds or rules.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Scale:
     split: str | None = None
     """Another split than the track's."""
     rules: tuple[int, ...] | None = None
-    """Rules that evaluations ask about; by default those of the track."""
+    """Rules to evaluate on; by default those of the track."""
 
     def runs(self, agent: str, seeds: int, label: str = "", **changes: Any) -> list[RunSpec]:
         """A run of an agent for each seed; `seeds` is how many unless the scale says otherwise.
@@ -39,32 +39,32 @@ class Scale:
         `label` says what is unusual about them, `changes` does so in fields of `RunSpec`. Runs with
         nothing unusual are those of `tape bench`, and are shared with it and among experiments.
         """
-        given = dict(changes)
+        options = dict(changes)
         if self.split is not None:
-            given.setdefault("split", self.split)
+            options.setdefault("split", self.split)
         names = [self.track.name, label]
         if self.rules is not None:
-            given["rules"] = self.rules
+            options["rules"] = self.rules
             names.append("of-" + "-".join(map(str, self.rules[:8])))
-        given["experiment"] = "-".join(name for name in names if name)
+        options["experiment"] = "-".join(name for name in names if name)
         count = seeds if self.seeds is None else self.seeds
-        return [self.track.spec(agent, seed, **given) for seed in range(count)]
+        return [self.track.spec(agent, seed, **options) for seed in range(count)]
 
     def exam(self, **changes: Any) -> Exam:
-        """What is asked at this scale, by default of every run; `changes` are as for `make_exam`.
+        """The exam at this scale, by default that of every run; `changes` are as for `make_exam`.
 
-        With another split, or without one of its own, it asks about as many rules as the track.
+        With another split it has as many rules as the track's.
         """
         split = changes.get("split") or self.split or self.track.split
-        asked = self.track.rules_of(split) if self.rules is None else self.rules
-        given = {"split": split, "rules": None if asked is None else list(asked)}
-        return self.track.exam(**given | changes)
+        rules = self.track.rules_of(split) if self.rules is None else self.rules
+        options = {"split": split, "rules": None if rules is None else list(rules)}
+        return self.track.exam(**options | changes)
 
     def about(self, **changes: Any) -> str:
-        """What was asked, as a sentence below a table; `changes` as for `exam`."""
+        """The exam as a sentence for a caption; `changes` as for `exam`."""
         exam = self.exam(**changes)
         return (
-            f"Ours: track {self.track.name}, {exam.split}, L = {exam.task.length}, "
+            f"Ours: track {self.track.label}, {exam.split}, L = {exam.task.length}, "
             f"H = {exam.task.horizon}, {len(exam.rules)} rules with {exam.episodes} start tapes "
             "each."
         )
@@ -72,18 +72,18 @@ class Scale:
 
 @dataclass(frozen=True)
 class Exhibit:
-    """What an experiment shows."""
+    """The tables and figures of an experiment."""
 
     tables: tuple[Table, ...] = ()
     pictures: tuple[Picture, ...] = ()
 
-    def save(self, place: Path, pdf: bool = False) -> None:
+    def save(self, folder: Path, pdf: bool = False) -> None:
         """Every table as Markdown, LaTeX and CSV, every figure as SVG, and as PDF if asked for."""
-        place.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         for table in self.tables:
-            table.save(place)
+            table.save(folder)
         for picture in self.pictures:
-            picture.save(place, pdf)
+            picture.save(folder, pdf)
 
 
 Settings = Callable[[Scale], Mapping[str, list[RunSpec]]]
@@ -99,13 +99,12 @@ class Experiment:
     settings: Settings
     """The runs of each setting; none for what needs no training, see `untrained`."""
     show: Callable[[Results], Exhibit]
-    """From whatever is finished; of every setting at least one run, or nothing is said of it."""
+    """Makes the exhibit from finished runs; settings without any are left out."""
     paper: str = ""
-    """The tables and figures of the paper that it stands for, by their labels; empty for what is
-    new."""
+    """The paper's tables and figures that it reproduces, by label; empty for new ones."""
     seconds: float = 0.0
-    """What it takes to show it for the first time on one core, beside the runs; roughly, at the
-    size of `lite`."""
+    """Rough seconds on one core to compute what it shows, runs excluded, at the size of
+    `lite@2`."""
 
 
 @dataclass(frozen=True)
@@ -123,8 +122,8 @@ class Results:
 
     @cached_property
     def finished(self) -> dict[str, list[RunSpec]]:
-        """Those that are done as they would be today, of each setting that has any."""
-        found = {
+        """Finished runs with today's settings, of each setting that has any."""
+        groups = {
             name: [
                 spec
                 for spec in group
@@ -133,11 +132,11 @@ class Results:
             ]
             for name, group in self.settings.items()
         }
-        return {name: group for name, group in found.items() if group}
+        return {name: group for name, group in groups.items() if group}
 
     @property
     def missing(self) -> list[str]:
-        """Settings of which nothing can be said yet."""
+        """Settings without a finished run."""
         return [name for name in self.settings if name not in self.finished]
 
     def path(self, spec: RunSpec) -> Path:
@@ -145,22 +144,22 @@ class Results:
         return self.root / str(spec.id)
 
     def summaries(self, setting: str) -> list[dict[str, Any]]:
-        """What its finished runs came to, see `training.summarise`."""
+        """Summaries of its finished runs, see `training.summarise`."""
         group = self.finished.get(setting, [])
         return [files.read_json(self.path(spec) / "summary.json") for spec in group]
 
     def mark(self, spec: RunSpec) -> str:
-        """A finished run by what it came to: another name if it is made anew."""
+        """The result hash of a finished run: another one if the run is remade differently."""
         return f"{spec.agent}-{spec.seed}-{store.result_hash(self.path(spec))}"
 
     def of(self, settings: Settings) -> Results:
         """What there is of another experiment, at the same scale in the same directory."""
         return Results(self.scale, self.root, settings(self.scale))
 
-    def kept(self, exam: Exam, name: str, compute: Callable[[], Any]) -> Any:
+    def cached(self, exam: Exam, name: str, compute: Callable[[], Any]) -> Any:
         """A JSON document about an exam: computed once, then read from the results directory.
 
-        `name` has to say all that it depends on beside the exam.
+        `name` has to say all that it depends on apart from the exam.
         """
         file = self.kept_file(exam, name)
         if not file.is_file():
@@ -170,12 +169,12 @@ class Results:
         return files.read_json(file)
 
     def kept_file(self, exam: Exam, name: str) -> Path:
-        """Where that document is, once it is computed."""
+        """The file of such a document."""
         return self.root / "computed" / exam.hash / f"{name}.json"
 
     @cached_property
     def exam(self) -> Exam:
-        """What all runs were asked, where that is the same."""
+        """The exam of all runs, where they share one."""
         exams = {spec.exam.hash: spec.exam for spec in self.specs}
         if len(exams) != 1:
             raise ValueError("the runs of this experiment sat different exams")

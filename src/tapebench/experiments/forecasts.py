@@ -1,10 +1,9 @@
-"""Is what a world model says to be believed? And where the rule is new?
+"""How accurate and how calibrated are world models, on seen and on unseen rules?
 
-Models are asked about the same episodes, of random flips under every rule: what will the tape be
-d steps on, if these cells are flipped? A `Forecast` holds their probabilities, one step ahead and
-open-loop; `assess` holds those against what happened. Beside every model stands the exact Bayesian
-filter, which knows the 256 rules and nothing else: no model without that knowledge can be expected
-to do better.
+Models forecast the same episodes of random flips under every rule: what will the tape be d steps
+ahead, if these cells are flipped? A `Forecast` holds their probabilities, one step ahead and
+open-loop; `assess` compares it with what happened. The reference is the exact filter, which
+knows the 256 rules and nothing else: no model without that knowledge can be expected to do better.
 
 Errors are shares of cells. A model that is right about nothing has 0.5; one that takes a tape to
 stay as it is does better than that under many rules.
@@ -64,10 +63,10 @@ class Record:
 
 Forecast = np.ndarray
 """float32 `[depth, T, B, L]`: the probability that a cell is one; entry `[d - 1, t]` is about row
-t + d, as told from the rows up to t and the flips up to row t + d - 1."""
+t + d, predicted from the rows up to t and the flips up to row t + d - 1."""
 
 Model = Callable[[Record, int], Forecast]
-"""What is asked: for a forecast of some depth."""
+"""`model(record, depth)` makes a forecast."""
 
 
 def record(exam: Exam, seed: int = 0) -> Record:
@@ -116,7 +115,7 @@ def load_model(path: Path) -> Model:
 
 
 def forecast_filter(candidates: tuple[int, ...], record: Record, depth: int) -> Forecast:
-    """What follows from believing in some rules alike at first, by Bayes' rule.
+    """Forecast of a Bayesian filter with a uniform prior over `candidates`.
 
     Each time that a transition contradicts a rule it counts a millionth of what it did, so what is
     left are the true rule and its like or, where the true one is no candidate, those that were
@@ -127,7 +126,7 @@ def forecast_filter(candidates: tuple[int, ...], record: Record, depth: int) -> 
     tapes = np.asarray(space.pack(record.tapes.astype(np.uint8)))
     rows, num, words = tapes.shape
     rules = np.array(candidates, np.uint32)
-    found = np.zeros((depth, rows, num, length), np.float32)
+    forecast = np.zeros((depth, rows, num, length), np.float32)
     log_belief = jnp.broadcast_to(belief.log_prior(candidates), (num, task.family.num_rules))
     for row in range(rows):
         if row:
@@ -140,8 +139,8 @@ def forecast_filter(candidates: tuple[int, ...], record: Record, depth: int) -> 
             cell = record.action[row + step][:, None].astype(np.uint32)
             ahead = task.family.step(ahead, cell, rules, task.space)
             cells = space.unpack(ahead, length).astype(np.float32)
-            found[step, row] = np.einsum("br,brl->bl", weight, cells)
-    return found
+            forecast[step, row] = np.einsum("br,brl->bl", weight, cells)
+    return forecast
 
 
 # What forecasts are worth.
@@ -184,23 +183,23 @@ class Assessment:
 
 
 def assess(forecast: Forecast, record: Record) -> Assessment:
-    """Hold a forecast against what happened."""
+    """Compare a forecast with what happened."""
     depth, rows = forecast.shape[:2]
     tapes = record.tapes
     error = np.zeros((depth, len(record.exam.rules)))
     for step in range(depth):
-        there = rows - 1 - step
-        wrong = (forecast[step, :there] > 0.5) != (tapes[step + 1 :] > 0.5)
+        num_rows = rows - 1 - step
+        wrong = (forecast[step, :num_rows] > 0.5) != (tapes[step + 1 :] > 0.5)
         error[step] = record.by_rule(wrong.mean(axis=-1), record.is_real[step + 1 :])
 
-    chance, tape, real = forecast[0, :-1], tapes[1:], record.is_real[1:]
-    truth = np.where(tape > 0.5, chance, 1.0 - chance)
-    sure = np.maximum(chance, 1.0 - chance)
-    is_right = (chance > 0.5) == (tape > 0.5)
+    prob, tape, real = forecast[0, :-1], tapes[1:], record.is_real[1:]
+    truth = np.where(tape > 0.5, prob, 1.0 - prob)
+    sure = np.maximum(prob, 1.0 - prob)
+    is_right = (prob > 0.5) == (tape > 0.5)
     surprise = -np.log2(np.maximum(truth, 2.0**-20)).mean(axis=-1)
     num_rules = len(record.exam.rules)
-    place = (sure - 0.5) * 2 * BINS
-    bins = place.astype(int).clip(0, BINS - 1)
+    scaled = (sure - 0.5) * 2 * BINS
+    bins = scaled.astype(int).clip(0, BINS - 1)
     rule = np.arange(real.shape[1]) // (real.shape[1] // num_rules)
     slot = (rule[:, None] * BINS + bins)[real]
 
@@ -215,8 +214,10 @@ def assess(forecast: Forecast, record: Record) -> Assessment:
         whole=record.by_rule(is_right.all(axis=-1), real),
         warned=np.array(
             [
-                _rank_correlation(expected[:, at][real[:, at]], happened[:, at][real[:, at]])
-                for at in np.arange(real.shape[1]).reshape(num_rules, -1)
+                _rank_correlation(
+                    expected[:, columns][real[:, columns]], happened[:, columns][real[:, columns]]
+                )
+                for columns in np.arange(real.shape[1]).reshape(num_rules, -1)
             ]
         ),
         count=sums(np.ones_like(sure)),
@@ -225,7 +226,7 @@ def assess(forecast: Forecast, record: Record) -> Assessment:
     )
 
 
-def _rank_correlation(one: np.ndarray, two: np.ndarray) -> float:
-    if len(one) < 2 or np.ptp(one) == 0 or np.ptp(two) == 0:
+def _rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
+    if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return float("nan")
-    return float(spearmanr(one, two).statistic)
+    return float(spearmanr(x, y).statistic)

@@ -41,13 +41,13 @@ def main_settings(scale: Scale) -> dict[str, list[RunSpec]]:
 
 
 def show_main(results: Results) -> Exhibit:
-    """All that the report says of these runs."""
-    wanted = {str(spec.id) for spec in results.specs}
-    found = read(results.root)
+    """The report's tables and figures of these runs."""
+    run_ids = {str(spec.id) for spec in results.specs}
+    stored = read(results.root)
     contests = [
         contest
-        for contest in found.contests
-        if wanted & {spec["id"] for entry in contest.entries for spec in entry.specs}
+        for contest in stored.contests
+        if run_ids & {spec["id"] for entry in contest.entries for spec in entry.specs}
     ]
     return Exhibit(
         tuple(table for contest in contests for table in findings.tables(contest)),
@@ -59,7 +59,7 @@ def show_main(results: Results) -> Exhibit:
 
 
 def longer_exam(results: Results) -> Exam:
-    """What all runs were asked, with the track's other horizon."""
+    """The exam of all runs with the track's other horizon."""
     track, short = results.scale.track, results.exam
     return make_exam(
         length=track.length,
@@ -123,7 +123,7 @@ def show_horizons(results: Results) -> Exhibit:
 
 
 def show_fresh(results: Results) -> Exhibit:
-    """Success of the same policies from start tapes that no run and no search has met."""
+    """Success of the same policies from start tapes that no run and no search has seen."""
     fresh = replace(results.exam, salt=FRESH)
     sides = [side for side in SUBSETS if len(fresh.rows(side))]
     rows = []
@@ -160,8 +160,7 @@ def show_fresh(results: Results) -> Exhibit:
 
 
 def examined_file(results: Results, spec: RunSpec, exam: Exam, how: str = "") -> Path:
-    """Where `examined` keeps what it measures: under what the run came to, so that of a run that
-    was made anew it is measured anew."""
+    """The file of `examined`, named by the run's result hash: a remade run is measured again."""
     name = "-".join(filter(None, (results.mark(spec), slug(how))))
     return results.root / "examined" / exam.hash / f"{name}.json"
 
@@ -173,22 +172,24 @@ def examined(
     how: str = "",
     change: Callable[[Policy], Policy] = lambda policy: policy,
 ) -> dict[str, Any]:
-    """What a run's last policy reaches on another exam; measured once, then kept.
+    """Success of a run's last policy on another exam; measured once, then cached.
 
     `change` may make another policy of it; `how` says in which way.
     """
     file = examined_file(results, spec, exam, how)
     if not file.is_file():
         policy = change(training.load_run(results.path(spec), exam.task).policy)
-        found = rollout(policy, exam.task, None, exam.episodes, salt=exam.salt, trials=exam.trials)
+        episodes = rollout(
+            policy, exam.task, None, exam.episodes, salt=exam.salt, trials=exam.trials
+        )
         document = {
             side: {
-                "success": float(found.success[at].mean()),
-                "final_distance": float(found.final_distance[at].mean()),
-                "by_trial": found.by_trial(found.success)[:, at].mean(axis=(1, 2)).tolist(),
+                "success": float(episodes.success[rows].mean()),
+                "final_distance": float(episodes.final_distance[rows].mean()),
+                "by_trial": episodes.by_trial(episodes.success)[:, rows].mean(axis=(1, 2)).tolist(),
             }
             for side in SUBSETS
-            if len(at := exam.rows(side))
+            if len(rows := exam.rows(side))
         }
         file.parent.mkdir(parents=True, exist_ok=True)
         files.write_json(file, document)
@@ -210,7 +211,7 @@ ON_TEST = {
 
 
 def fixed(agent: str, rule: int, length: int) -> Variant:
-    """An agent that knows a single rule, and is asked about that one."""
+    """An agent trained and evaluated on a single rule."""
     world = {"length": length, "horizon": length, "train_on": (rule,), "rules": (rule,)}
     return Variant(agent, changes=world)
 
@@ -229,7 +230,7 @@ def fixed_settings(scale: Scale) -> dict[str, list[RunSpec]]:
 
 
 def show_fixed(results: Results) -> Exhibit:
-    """A row for each rule, a column for each agent, beside the baselines and the ceiling."""
+    """A row for each rule; columns for agents, baselines and the ceiling."""
     agents = list(dict.fromkeys(name.split(", ")[0] for name in results.settings))
     exams = {spec.task.rules[0]: spec.exam for spec in results.specs}
     rows = []
@@ -238,7 +239,7 @@ def show_fixed(results: Results) -> Exhibit:
         for agent in agents:
             runs = results.summaries(f"{agent}, rule {rule}")
             cells.append(share([only_side(run)["success"] for run in runs]) if runs else None)
-        rows.append(Row((*cells, *_beside(results, exam))))
+        rows.append(Row((*cells, *_baseline_levels(results, exam))))
     return Exhibit(
         tables=(
             Table(
@@ -259,16 +260,16 @@ def show_fixed(results: Results) -> Exhibit:
 
 
 def only_side(run: Mapping[str, Any]) -> Any:
-    """What a run that was asked about one side came to there."""
+    """The summary of the one side that a run was evaluated on."""
     return next(run[side] for side in SUBSETS if side in run)
 
 
-def _beside(results: Results, exam: Exam) -> list[float]:
+def _baseline_levels(results: Results, exam: Exam) -> list[float]:
     """Success of the references on an exam, and the ceiling."""
-    found = baselines.load_or_run(exam, results.root)
+    scores = baselines.load_or_run(exam, results.root)
     possible = exam.ceilings(exam.optimal_steps())
     return [
-        *(float(found[n]["success"].mean()) for n in baselines.NAMES),
+        *(float(scores[n]["success"].mean()) for n in baselines.NAMES),
         float(possible.mean()),
     ]
 
@@ -281,19 +282,19 @@ def small_settings(scale: Scale) -> dict[str, list[RunSpec]]:
     plain = Scale(scale.track, scale.seeds, scale.split)
     length = min(16, scale.track.length)
     world = {"length": length, "horizon": length}
-    found = {
+    settings = {
         f"{agent}, all rules": Variant(agent, changes=world).runs(scale, "small", SEEDS)
         for agent in ("rad", "pearl")
     }
     for agent in ("rad", "pearl"):
         for rule in scale.rules or RULES:
             runs = fixed(agent, rule, length).runs(plain, f"small fixed {rule}", SEEDS)
-            found[f"{agent}, rule {rule}"] = runs
-    return found
+            settings[f"{agent}, rule {rule}"] = runs
+    return settings
 
 
 def show_small(results: Results) -> Exhibit:
-    """Every setting beside the planner and the ceiling of its own exam."""
+    """Every setting, with the planner and the ceiling on its own exam."""
     rows, length = [], 0
     for name in results.finished:
         exam = results.finished[name][0].exam
@@ -302,11 +303,14 @@ def show_small(results: Results) -> Exhibit:
         planned = baselines.load_or_run(exam, results.root)[baselines.PLANNER]["success"]
         possible = exam.ceilings(exam.optimal_steps())
         for side in SUBSETS:
-            at = exam.rows(side)
-            if len(at):
+            rows_of_side = exam.rows(side)
+            if len(rows_of_side):
                 reached = share([run[side]["success"] for run in runs])
-                beside = float(planned[at].mean()), float(possible[at].mean())
-                rows.append(Row((name, side.upper(), reached, *beside, len(runs))))
+                references = (
+                    float(planned[rows_of_side].mean()),
+                    float(possible[rows_of_side].mean()),
+                )
+                rows.append(Row((name, side.upper(), reached, *references, len(runs))))
     return Exhibit(
         tables=(
             Table(
@@ -342,7 +346,7 @@ TRAIN_ON_TEST = compare(
 EXPERIMENTS = (
     Experiment(
         name="illustrations",
-        about="What a step is, how the benchmark works, and the same flips under other laws.",
+        about="What a step is, how the benchmark works, and the same flips under different rules.",
         settings=untrained,
         show=show_illustrations,
         paper="fig:tape, fig:mechanism, fig:tape_evolution",
@@ -357,14 +361,14 @@ EXPERIMENTS = (
     ),
     Experiment(
         name="holdout-length",
-        about="Do policies go on where episodes are longer than in training?",
+        about="Do policies keep up in longer episodes than in training?",
         settings=main_settings,
         show=show_horizons,
         paper="tab:holdout_length",
     ),
     Experiment(
         name="fresh-exam",
-        about="Does it hold from start tapes that nothing was ever evaluated on?",
+        about="Do results hold from start tapes never used before?",
         settings=main_settings,
         show=show_fresh,
     ),
@@ -378,7 +382,7 @@ EXPERIMENTS = (
     ),
     Experiment(
         name="small-scale",
-        about="Shorter tapes, many rules and one, beside the planner.",
+        about="Shorter tapes, many rules and one, with the planner.",
         settings=small_settings,
         show=show_small,
         paper="tab:rebuttal_exp2",

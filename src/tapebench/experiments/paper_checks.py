@@ -19,7 +19,7 @@ from tapebench.exam.exam import SUBSETS, Exam
 from tapebench.experiments.api import Results
 from tapebench.experiments.main import RULES
 from tapebench.experiments.paper_tables import published, span, statements
-from tapebench.experiments.planning import CANDIDATE_SETS, SMALL, drop, planners, watch
+from tapebench.experiments.planning import CANDIDATE_SETS, SMALL, drop, planners, watch_filter
 from tapebench.physics import exact, features
 from tapebench.planning.belief import BETA
 from tapebench.planning.mpc import CANDIDATES, PLAN
@@ -39,21 +39,21 @@ class Check:
 
     claim: str
     where: str
-    found: str
+    finding: str
     agree: str
     """`yes`, `no`, a dash where nothing is claimed that could be wrong, or in which part."""
 
 
 def check_table(results: Results) -> Table:
     """The paper's statements against its own numbers, exact results and measurements."""
-    made = [*printed_checks(), *measured_checks(results)]
+    checks = [*printed_checks(), *measured_checks(results)]
     return Table(
         name="beside-checks",
         title="What the printed numbers say of each other, and what is measured",
         caption="Arithmetic on printed numbers allows for their rounding. Nothing is said about "
         f"causes. {results.scale.about()}",
         columns=tuple(map(Column, ("claimed or printed", "where", "follows or measured", "agree"))),
-        rows=tuple(Row((one.claim, one.where, one.found, one.agree)) for one in made),
+        rows=tuple(Row((check.claim, check.where, check.finding, check.agree)) for check in checks),
     )
 
 
@@ -90,19 +90,20 @@ def is_multiple(value: float, factor: float, of: float, offset: float = 0.0) -> 
     return abs(value - offset - factor * of) <= HALF * (1 + abs(factor))
 
 
-def _count(found: Iterable[bool]) -> str:
-    found = [*found]
-    return f"{sum(found)} of {len(found)}"
+def _count(outcomes: Iterable[bool]) -> str:
+    outcomes = [*outcomes]
+    return f"{sum(outcomes)} of {len(outcomes)}"
 
 
 def printed_checks() -> list[Check]:
     """What follows from the paper's numbers alone."""
     every = entries()
-    seen, held_out = ([one for one in every if one["side"] == side] for side in SUBSETS)
+    seen, held_out = ([entry for entry in every if entry["side"] == side] for side in SUBSETS)
     tables = published()
-    failing = [one["distance"] / (1 - one["success"]) for one in every]
+    failing = [entry["distance"] / (1 - entry["success"]) for entry in every]
     room = [
-        (one["distance"] - greatest_distance(one["success"], one["soft"]), one) for one in every
+        (entry["distance"] - greatest_distance(entry["success"], entry["soft"]), entry)
+        for entry in every
     ]
     _, most = max(room, key=lambda pair: pair[0])
     fixed = tables["fixed-rules"]
@@ -110,7 +111,7 @@ def printed_checks() -> list[Check]:
         fixed.mean(row, "final_distance") for row in fixed.rows if fixed.mean(row, "success") == 0
     ]
     losses = {
-        name: [1 - one["longer"] / one["success"] for one in side]
+        name: [1 - entry["longer"] / entry["success"] for entry in side]
         for name, side in (("ID", seen), ("OOD", held_out))
     }
     told_loss = statements()["loss at H = 64"]["value"]
@@ -125,8 +126,10 @@ def printed_checks() -> list[Check]:
         abs(tables["main"].mean(a["agent"], "drop") - a["success"] + b["success"]) <= 3 * HALF
         for a, b in zip(seen, held_out, strict=True)
     ]
-    returns = [tables["main"].mean(one["agent"], "ood.return") for one in held_out]
-    equal = [abs(r - one["success"]) <= 0.0055 for r, one in zip(returns, held_out, strict=True)]
+    returns = [tables["main"].mean(entry["agent"], "ood.return") for entry in held_out]
+    equal = [
+        abs(r - entry["success"]) <= 0.0055 for r, entry in zip(returns, held_out, strict=True)
+    ]
     types = tables["mpc-by-type"]
     counts = {kind: types.mean(kind, "episodes") for kind in features.TYPES}
     pooled = {
@@ -146,7 +149,7 @@ def printed_checks() -> list[Check]:
             "Final distance is near 1 − success, since failures end near the greatest distance",
             "app:clarifications",
             f"Printed final distance is 1 − success in "
-            f"{_count(is_multiple(one['distance'], -1, one['success'], 1) for one in every)} "
+            f"{_count(is_multiple(entry['distance'], -1, entry['success'], 1) for entry in every)} "
             f"entries: failing episodes end at a mean distance of {span(failing)}. Printed "
             "success and soft success leave room for at most "
             f"{greatest_distance(most['success'], most['soft']):.3f} where {most['distance']:.3f} "
@@ -164,16 +167,18 @@ def printed_checks() -> list[Check]:
             "AUC distance is the average over the trajectory",
             "app:repro, tab:continuous_metrics",
             "It is 1 − 0.9 · success in "
-            f"{_count(is_multiple(one['auc'], -0.9, one['success'], 1) for one in every)} entries",
+            f"{_count(is_multiple(entry['auc'], -0.9, entry['success'], 1) for entry in every)} "
+            "entries",
             OPEN,
         ),
         Check(
             "Soft success@0.1 counts final distances up to 0.1",
             "app:repro, tab:continuous_metrics",
             "It is 1.8 · success in "
-            f"{_count(is_multiple(one['soft'], 1.8, one['success']) for one in seen)} ID entries "
-            "and 1.5 · success in "
-            f"{_count(is_multiple(one['soft'], 1.5, one['success']) for one in held_out)} OOD ones",
+            f"{_count(is_multiple(entry['soft'], 1.8, entry['success']) for entry in seen)} ID "
+            "entries and 1.5 · success in "
+            f"{_count(is_multiple(entry['soft'], 1.5, entry['success']) for entry in held_out)} "
+            "OOD ones",
             OPEN,
         ),
         Check(
@@ -182,18 +187,19 @@ def printed_checks() -> list[Check]:
             "Loss in the table: "
             + ", ".join(f"{name} {span(values, 2)}" for name, values in losses.items())
             + "; success at H = 64 is 0.95 times that at 32 in "
-            f"{_count(is_multiple(one['longer'], 0.95, one['success']) for one in seen)} ID "
+            f"{_count(is_multiple(entry['longer'], 0.95, entry['success']) for entry in seen)} ID "
             "entries and 0.85 times in "
-            f"{_count(is_multiple(one['longer'], 0.85, one['success']) for one in held_out)} OOD "
-            "ones",
+            f"{_count(is_multiple(entry['longer'], 0.85, entry['success']) for entry in held_out)} "
+            "OOD ones",
             _partly(within),
         ),
         Check(
             "Distances of the holdout-length table are raw Hamming distances",
             "tab:holdout_length",
             "At H = 32 they are the normalised ones of tab:continuous_metrics in "
-            f"{_count(one['raw'] == one['distance'] for one in every)} entries",
-            NO if any(one["raw"] == one["distance"] for one in every) else YES,
+            f"{_count(entry['raw'] == entry['distance'] for entry in every)} "
+            "entries",
+            NO if any(entry["raw"] == entry["distance"] for entry in every) else YES,
         ),
         Check(
             statements()["drop over methods and horizons"]["says"],
@@ -265,29 +271,33 @@ def measured_checks(results: Results) -> list[Check]:
     """What is claimed against what is proved or measured here."""
     exam, main = results.scale.exam(), published()["main"]
     reach = exact.shipped_ceilings(SMALL, SMALL)
-    every_tape = [rule for rule, found in reach.items() if found.solvable == 1]
-    no_tape = sum(found.max_steps == 0 for found in reach.values())
-    share = float(np.mean([found.solvable_excluding_goal for found in reach.values()]))
+    every_tape = [rule for rule, answer in reach.items() if answer.solvable == 1]
+    no_tape = sum(answer.max_steps == 0 for answer in reach.values())
+    share = float(np.mean([answer.solvable_excluding_goal for answer in reach.values()]))
     fixed = published()["fixed-rules"]
     types = {int(row.rsplit(" ", 1)[1]): kind["type"] for row, kind in fixed.rows.items()}
     same = [ELEMENTARY.features[rule].type == kind for rule, kind in types.items()]
     oracle = published()["small-scale"]
     chaotic = [rule for rule in RULES if types[rule] == "chaotic"]
-    found = planners(results, exam)
-    told = published()["bounds"].mean("true-dynamics MPC", "success")
-    reached = {name: one.reached(one.rows("all")) for name, one in found.items()}
-    near = {name: one is not None and one.low <= told <= one.high for name, one in reached.items()}
+    played = planners(results, exam)
+    printed = published()["bounds"].mean("true-dynamics MPC", "success")
+    reached = {name: planner.reached(planner.rows("all")) for name, planner in played.items()}
+    near = {
+        name: interval is not None and interval.low <= printed <= interval.high
+        for name, interval in reached.items()
+    }
     mix = {kind: int(published()["split"].mean("held-out rules", kind)) for kind in features.TYPES}
     ours = ELEMENTARY.count_types(splits.load("fps30").test)
-    known = baselines.load_or_run(exam, results.root)
+    baseline_scores = baselines.load_or_run(exam, results.root)
     sides = [side for side in SUBSETS if len(exam.rows(side))]
     trivial = "; ".join(
         f"{name} "
         + ", ".join(
-            f"{side.upper()} {known[name]['success'][exam.rows(side)].mean():.3f}" for side in sides
+            f"{side.upper()} {baseline_scores[name]['success'][exam.rows(side)].mean():.3f}"
+            for side in sides
         )
         for name in ("random", "flip-ones")
-        if name in known
+        if name in baseline_scores
     )
     learned = ", ".join(
         f"{side.upper()} {span(main.mean(agent, f'{side}.success') for agent in main.rows)}"
@@ -321,10 +331,10 @@ def measured_checks(results: Results) -> list[Check]:
             OPEN,
         ),
         Check(
-            f"A planner with {PLAN} flips and {CANDIDATES} candidates reaches {told}; its "
+            f"A planner with {PLAN} flips and {CANDIDATES} candidates reaches {printed}; its "
             "objective is not named",
             "sec:upper_bounds",
-            ", ".join(f"{name} {one}" for name, one in reached.items()),
+            ", ".join(f"{name} {planner}" for name, planner in reached.items()),
             _partly(near) if _is_of_their_size(exam) else OPEN,
         ),
         Check(
@@ -357,8 +367,8 @@ def _filter_check(results: Results) -> Check:
     drops = []
     for candidates in CANDIDATE_SETS:
         for beta in (BETA, 0.0):
-            found = drop(exam, watch(results, exam, candidates, beta).success)
-            drops.append(f"candidates {candidates}, β = {beta:g}: {found or OPEN}")
+            drop_interval = drop(exam, watch_filter(results, exam, candidates, beta).success)
+            drops.append(f"candidates {candidates}, β = {beta:g}: {drop_interval or OPEN}")
     return Check(
         "Inferring the rule improves control and does not remove the drop from ID to OOD, "
         f"{published()['bayes-filter'].mean('bayes', 'drop')}",

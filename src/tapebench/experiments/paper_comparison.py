@@ -1,4 +1,4 @@
-"""Every number that the paper prints beside the one measured here.
+"""Every number that the paper prints, with the one measured here.
 
 Ours come from finished runs of the other
 experiments at the same scale, or are computed here where that needs no training; what is neither
@@ -31,7 +31,7 @@ from tapebench.experiments.main import (
 )
 from tapebench.experiments.paper_checks import check_table
 from tapebench.experiments.paper_tables import Published, published, span, statements
-from tapebench.experiments.planning import CANDIDATE_SETS, SMALL, drop, planners, watch
+from tapebench.experiments.planning import CANDIDATE_SETS, SMALL, drop, planners, watch_filter
 from tapebench.experiments.unseen import PARTITIONS
 from tapebench.experiments.world_models import (
     credibility_settings,
@@ -65,7 +65,7 @@ SHORT = {
 }
 
 Measured = Mapping[str, Mapping[str, Mapping[str, Cell]]]
-"""Row of the paper -> who measured it here, such as `ours, mpc-min` -> column -> value."""
+"""Row of the paper -> source of our value, such as `ours, mpc-min` -> column -> value."""
 
 
 # What we have of each table
@@ -84,7 +84,7 @@ def measured_main(results: Results, keys: Sequence[str]) -> Measured:
 def measured_horizons(results: Results, keys: Sequence[str]) -> Measured:
     """The same at the track's two horizons, the longer as far as `holdout-length` has measured."""
     main = results.of(main_settings)
-    found: dict[str, Any] = {}
+    rows: dict[str, Any] = {}
     for agent in tracks.AGENTS:
         specs = main.finished.get(agent, [])
         if not specs:
@@ -93,8 +93,8 @@ def measured_horizons(results: Results, keys: Sequence[str]) -> Measured:
         longer = [read_json(file) for file in files if file.is_file()]
         runs = dict(zip(HORIZONS, (main.summaries(agent), longer), strict=True))
         split = [(key, *key.split(".", 1)) for key in keys]
-        found[agent] = {OURS: {key: _of_runs(runs[at], rest) for key, at, rest in split}}
-    return found
+        rows[agent] = {OURS: {key: _of_runs(runs[horizon], rest) for key, horizon, rest in split}}
+    return rows
 
 
 def _of_runs(runs: Sequence[Mapping[str, Any]], key: str) -> Cell:
@@ -102,18 +102,18 @@ def _of_runs(runs: Sequence[Mapping[str, Any]], key: str) -> Cell:
     if key == "seeds":
         return len(runs)
     side, _, metric = key.partition(".")
-    found = [run.get(side) for run in runs]
-    values = [value.get(metric) if metric and value else value for value in found]
+    entries = [run.get(side) for run in runs]
+    values = [value.get(metric) if metric and value else value for value in entries]
     return _over_seeds(values)
 
 
 def _over_seeds(values: Iterable[Any]) -> Cell:
     """As in the main table of the report; None where a value is missing."""
-    found = [*values]
-    if not found or any(value is None for value in found):
+    numbers = [*values]
+    if not numbers or any(value is None for value in numbers):
         return None
     rng = seeding.generator(0, "paper beside ours")
-    return stats.seed_interval(np.array(found, float)[:, None], rng)
+    return stats.seed_interval(np.array(numbers, float)[:, None], rng)
 
 
 def measured_bounds(results: Results, keys: Sequence[str]) -> Measured:
@@ -129,9 +129,9 @@ def measured_bounds(results: Results, keys: Sequence[str]) -> Measured:
     return {
         "train-on-test oracle": on_test,
         "true-dynamics MPC": {
-            f"{OURS}, {name}": {"success": found.reached(every := found.rows("all"))}
-            | {key: found.mean(key, every) for key in keys if key != "success"}
-            for name, found in planners(results, results.scale.exam()).items()
+            f"{OURS}, {name}": {"success": planner.reached(every := planner.rows("all"))}
+            | {key: planner.mean(key, every) for key in keys if key != "success"}
+            for name, planner in planners(results, results.scale.exam()).items()
         },
         "feasibility at L = H = 16": {
             name: {"success": share} for name, share in _feasible().items()
@@ -142,8 +142,8 @@ def measured_bounds(results: Results, keys: Sequence[str]) -> Measured:
 def _feasible() -> dict[str, float]:
     """What rule-wise solvable may mean, each over all rules on the smaller tapes."""
     reach = exact.shipped_ceilings(SMALL, SMALL).values()
-    shares = np.array([found.solvable_excluding_goal for found in reach])
-    has_way = [found.max_steps > 0 for found in reach]
+    shares = np.array([answer.solvable_excluding_goal for answer in reach])
+    has_way = [answer.max_steps > 0 for answer in reach]
     return {
         f"{OURS}, rules solvable from every tape": float((shares == 1).mean()),
         f"{OURS}, rules with any way to the goal": float(np.mean(has_way)),
@@ -154,30 +154,30 @@ def _feasible() -> dict[str, float]:
 def measured_types(results: Results, keys: Sequence[str]) -> Measured:
     """The planner on held-out rules of each type."""
     exam = results.scale.exam()
-    found: dict[str, dict[str, Any]] = {}
-    for name, one in planners(results, exam).items():
+    rows: dict[str, dict[str, Any]] = {}
+    for name, planner in planners(results, exam).items():
         for kind in (*features.TYPES, "all"):
-            at = exam.rows("ood")
-            at = at if kind == "all" else at[exam.types[at] == kind]
-            found.setdefault(kind, {})[f"{OURS}, {name}"] = {
-                "success": one.reached(at),
-                "return": one.mean("return", at),
-                "episodes": len(at) * exam.episodes * baselines.SEEDS,
+            of_type = exam.rows("ood")
+            of_type = of_type if kind == "all" else of_type[exam.types[of_type] == kind]
+            rows.setdefault(kind, {})[f"{OURS}, {name}"] = {
+                "success": planner.reached(of_type),
+                "return": planner.mean("return", of_type),
+                "episodes": len(of_type) * exam.episodes * baselines.SEEDS,
             }
-    return found
+    return rows
 
 
 def measured_fixed(results: Results, keys: Sequence[str]) -> Measured:
     """Runs on a single rule."""
-    found = {}
+    rows = {}
     other = results.of(fixed_settings)
     for setting in other.finished:
         runs = [only_side(run) for run in other.summaries(setting)]
         kind = ELEMENTARY.features[int(setting.rsplit(" ", 1)[1])].type
         values: dict[str, Cell] = {"type": kind}
         values |= {key: _over_seeds(run[key] for run in runs) for key in keys if key != "type"}
-        found[setting] = {OURS: values}
-    return found
+        rows[setting] = {OURS: values}
+    return rows
 
 
 def small_world(results: Results) -> dict[str, Any]:
@@ -188,54 +188,54 @@ def small_world(results: Results) -> dict[str, Any]:
 
 def measured_small(results: Results, keys: Sequence[str]) -> Measured:
     """The planner on smaller tapes and the exact ceiling, and the runs of `small-scale`."""
-    found: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = {}
     world = small_world(results)
     whole = results.scale.exam(**world)
     few = results.scale.exam(rules=list(RULES), **world)
-    asked = {"all rules": (whole, np.arange(len(whole.rules)))}
-    asked |= {f"rule {rule}": (few, np.flatnonzero(few.rules == rule)) for rule in RULES}
-    for which, (exam, at) in asked.items():
-        row = found.setdefault(f"oracle, {which}", {})
-        for name, one in planners(results, exam).items():
-            episodes = len(at) * exam.episodes * baselines.SEEDS
-            row[f"{OURS}, {name}"] = {"success": one.reached(at), "episodes": episodes}
-        ceilings = exam.ceilings(exam.optimal_steps())[at]
+    exams = {"all rules": (whole, np.arange(len(whole.rules)))}
+    exams |= {f"rule {rule}": (few, np.flatnonzero(few.rules == rule)) for rule in RULES}
+    for which, (exam, of_rules) in exams.items():
+        row = rows.setdefault(f"oracle, {which}", {})
+        for name, planner in planners(results, exam).items():
+            episodes = len(of_rules) * exam.episodes * baselines.SEEDS
+            row[f"{OURS}, {name}"] = {"success": planner.reached(of_rules), "episodes": episodes}
+        ceilings = exam.ceilings(exam.optimal_steps())[of_rules]
         row[f"{OURS}, exact ceiling"] = {"success": float(ceilings.mean())}
     other = results.of(small_settings)
     for setting in other.finished:
         runs = other.summaries(setting)
         sides = [side for side in SUBSETS if all(side in run for run in runs)]
-        found[setting] = {
+        rows[setting] = {
             f"{OURS}, {side.upper()}": {"success": _of_runs(runs, f"{side}.success")}
             for side in sides
         }
-    return found
+    return rows
 
 
 def measured_filter(results: Results, keys: Sequence[str]) -> Measured:
     """The filter with either candidate set."""
     exam = results.scale.exam()
-    found = {}
+    rows = {}
     for candidates in CANDIDATE_SETS:
-        success = watch(results, exam, candidates, BETA).success.astype(float)
+        success = watch_filter(results, exam, candidates, BETA).success.astype(float)
         values: dict[str, Cell] = {"drop": drop(exam, success)}
         for side in SUBSETS:
-            if len(at := exam.rows(side)):
+            if len(of_side := exam.rows(side)):
                 rng = seeding.generator(0, "references", side)
-                values[f"{side}.success"] = stats.rule_tape_bootstrap(success[at], rng)
-        found[f"{OURS}, candidates: {candidates}"] = values
-    return {"bayes": found}
+                values[f"{side}.success"] = stats.rule_tape_bootstrap(success[of_side], rng)
+        rows[f"{OURS}, candidates: {candidates}"] = values
+    return {"bayes": rows}
 
 
 def measured_credibility(results: Results, keys: Sequence[str]) -> Measured:
-    """One-step error of `dreamer`, and its success beside the planner's on held-out rules."""
+    """One-step error of `dreamer`, and its success next to the planner's on held-out rules."""
     ahead = _foreseen(results)
     error = {side: _over_seeds(run[0] for run in runs) for side, runs in ahead.items()}
     ours = _of_runs(results.of(main_settings).summaries("dreamer"), "ood.success")
     exam = results.scale.exam()
     gap = {
-        f"{OURS}, {name}": {"dreamer": ours, "mpc": one.reached(exam.rows("ood"))}
-        for name, one in planners(results, exam).items()
+        f"{OURS}, {name}": {"dreamer": ours, "mpc": planner.reached(exam.rows("ood"))}
+        for name, planner in planners(results, exam).items()
     }
     return {"one-step error": {OURS: error} if error else {}, "strict success": gap}
 
@@ -308,30 +308,30 @@ MEASURED: dict[str, Callable[[Results, Sequence[str]], Measured]] = {
     "split": measured_split,
     "protocol": measured_protocol,
 }
-"""How ours is had for each of the paper's tables."""
+"""What measures our values for each of the paper's tables."""
 
 
 # Tables
 
 
-def show_beside(results: Results) -> Exhibit:
+def show_comparison(results: Results) -> Exhibit:
     """A table for each of the paper's, its statements, and the checks."""
-    made = [
-        beside(name, table, MEASURED[name](results, table.columns), results)
+    tables = [
+        compare_with_paper(name, table, MEASURED[name](results, table.columns), results)
         for name, table in published().items()
     ]
-    return Exhibit((*made, statement_table(results), check_table(results)))
+    return Exhibit((*tables, statement_table(results), check_table(results)))
 
 
-def beside(name: str, table: Published, ours: Measured, results: Results) -> Table:
-    """One of the paper's tables with our lines below its own."""
+def compare_with_paper(name: str, table: Published, ours: Measured, results: Results) -> Table:
+    """One of the paper's tables with our rows below its own."""
     keys = table.columns
     rows = []
     for label, row in table.rows.items():
         printed = tuple(_printed(row.get(key), name) for key in keys)
         rows.append(Row((label, PAPER, *printed)))
-        for who, values in (ours.get(label) or {OURS: {}}).items():
-            rows.append(Row((label, who, *(values.get(key) for key in keys))))
+        for source, values in (ours.get(label) or {OURS: {}}).items():
+            rows.append(Row((label, source, *(values.get(key) for key in keys))))
     digits = DIGITS.get(name, 3)
     about = results.scale.about(**small_world(results) if name == "small-scale" else {})
     return Table(
@@ -372,11 +372,11 @@ def statement_table(results: Results) -> Table:
     """What the paper's running text says in numbers."""
     ours = _measured_statements(results)
     rows = []
-    for name, one in statements().items():
-        value = one["value"]
+    for name, statement in statements().items():
+        value = statement["value"]
         printed = span(value) if isinstance(value, list) else _short(value)
-        for who, found in (ours.get(name) or {OURS: None}).items():
-            rows.append(Row((one["says"], one["where"], printed, who, found)))
+        for source, measured in (ours.get(name) or {OURS: None}).items():
+            rows.append(Row((statement["says"], statement["where"], printed, source, measured)))
     return Table(
         name="beside-text",
         title="Numbers in the running text",
@@ -388,30 +388,32 @@ def statement_table(results: Results) -> Table:
 
 def _measured_statements(results: Results) -> dict[str, dict[str, Cell]]:
     exam = results.scale.exam()
-    found: dict[str, dict[str, Cell]] = {
+    measured: dict[str, dict[str, Cell]] = {
         "planner reference": {
-            f"{OURS}, {name}": str(one.reached(one.rows("all")))
-            for name, one in planners(results, exam).items()
+            f"{OURS}, {name}": str(agent.reached(agent.rows("all")))
+            for name, agent in planners(results, exam).items()
         },
         "feasibility": {name: f"{share:.3f}" for name, share in _feasible().items()},
     }
     keys = published()["holdout-length"].columns
     agents = [row[OURS] for row in measured_horizons(results, keys).values()]
     for side in SUBSETS:
-        pairs = [[_mean(one[f"{at}.{side}.success"]) for at in HORIZONS] for one in agents]
+        pairs = [
+            [_mean(agent[f"{horizon}.{side}.success"]) for horizon in HORIZONS] for agent in agents
+        ]
         losses = [1 - b / a for a, b in pairs if a and b is not None]
         if losses:
             name = f"{OURS}, {side.upper()}"
-            found.setdefault("loss at H = 64", {})[name] = span((min(losses), max(losses)))
+            measured.setdefault("loss at H = 64", {})[name] = span((min(losses), max(losses)))
     drops = [
         a - b
-        for one in agents
-        for at in HORIZONS
-        if (a := _mean(one[f"{at}.id.success"])) is not None
-        and (b := _mean(one[f"{at}.ood.success"])) is not None
+        for agent in agents
+        for horizon in HORIZONS
+        if (a := _mean(agent[f"{horizon}.id.success"])) is not None
+        and (b := _mean(agent[f"{horizon}.ood.success"])) is not None
     ]
     if drops:
-        found["drop over methods and horizons"] = {OURS: span((min(drops), max(drops)))}
+        measured["drop over methods and horizons"] = {OURS: span((min(drops), max(drops)))}
     depth = int(statements()["depth of that growth"]["value"])
     for side, runs in _foreseen(results).items():
         growth = [
@@ -421,8 +423,8 @@ def _measured_statements(results: Results) -> dict[str, dict[str, Cell]]:
         ]
         if growth:
             name = f"{OURS}, {side.upper()}"
-            found.setdefault("rollout error growth", {})[name] = f"{np.mean(growth):.2f}"
-    return found
+            measured.setdefault("rollout error growth", {})[name] = f"{np.mean(growth):.2f}"
+    return measured
 
 
 def _mean(cell: Cell) -> float | None:
@@ -432,9 +434,9 @@ def _mean(cell: Cell) -> float | None:
 EXPERIMENTS = (
     Experiment(
         name="paper-beside-ours",
-        about="Every number that the paper prints beside ours, and whether its numbers agree.",
+        about="Every number that the paper prints, with ours, and whether its numbers agree.",
         settings=untrained,
-        show=show_beside,
+        show=show_comparison,
         paper="every table",
         seconds=240.0,
     ),

@@ -47,6 +47,6 @@ def _document() -> Any:
 
 def span(values: Iterable[float], digits: int = 3) -> str:
     """The least and the greatest of some values."""
-    found = [*values]
-    low, high = (f"{end:.{digits}f}" for end in (min(found), max(found)))
+    numbers = [*values]
+    low, high = (f"{end:.{digits}f}" for end in (min(numbers), max(numbers)))
     return low if low == high else f"{low} to {high}"

@@ -1,8 +1,7 @@
 """What needs no training: planning with the true rule, inferring it, and what is possible at all.
 
-These experiments have no runs. What they compute is kept in the results directory, so that it is
-shown at once the next time. There are no training seeds either: intervals are about which rules
-and start tapes were asked, unless a caption says otherwise.
+These experiments have no runs. What they compute is cached in the results directory. There are no
+training seeds either: intervals are over rules and start tapes, unless a caption says otherwise.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ SURE = 0.99
 """Probability of the true rule from which it counts as identified."""
 
 SHORT = 8
-"""Cells on which the rule takes some steps to be found out; with 32 one usually is enough."""
+"""Cells on which identifying the rule takes several steps; at 32 one step is usually enough."""
 
 SMALL = LENGTHS[0]
 """Cells, and as many steps, of the paper's smaller regime."""
 
-OVER_RULES = "95% intervals are about which rules and start tapes were asked."
+OVER_RULES = "95% intervals are over rules and start tapes."
 
 
 @dataclass(frozen=True)
@@ -59,22 +58,22 @@ class Played:
         """Rules of a side of the split, or of `all`."""
         return np.arange(len(self.exam.rules)) if side == "all" else self.exam.rows(side)
 
-    def mean(self, metric: str, at: np.ndarray) -> float | None:
+    def mean(self, metric: str, rows: np.ndarray) -> float | None:
         """Of some rules, if there are any."""
-        return float(self.means[metric][at].mean()) if len(at) else None
+        return float(self.means[metric][rows].mean()) if len(rows) else None
 
-    def reached(self, at: np.ndarray) -> Interval | None:
-        """Success on some rules with its interval; None if there are none."""
-        if not len(at):
+    def reached(self, rows: np.ndarray) -> Interval | None:
+        """Mean success on `rows` with its interval; None if there are none."""
+        if not len(rows):
             return None
-        found = self.success[at]
-        if np.ptp(found) == 0:
-            return Interval(*[float(found.flat[0])] * 3)
-        return stats.rule_tape_bootstrap(found, seeding.generator(0, "played"))
+        success = self.success[rows]
+        if np.ptp(success) == 0:
+            return Interval(*[float(success.flat[0])] * 3)
+        return stats.rule_tape_bootstrap(success, seeding.generator(0, "played"))
 
 
 def planned(results: Results, exam: Exam, objective: str) -> Played:
-    """Random shooting with the true rule and the paper's budget; as many draws as a line has."""
+    """Random shooting with the true rule and the paper's budget; as many draws as a baseline."""
 
     def compute() -> dict[str, Any]:
         policy = mpc(exam.task, objective)
@@ -88,9 +87,9 @@ def planned(results: Results, exam: Exam, objective: str) -> Played:
         }
         return {"means": means, "success": np.mean([run.success for run in runs], axis=0).tolist()}
 
-    found = results.kept(exam, f"mpc-{objective}", compute)
-    means = {metric: np.array(values) for metric, values in found["means"].items()}
-    return Played(exam, means, np.array(found["success"]))
+    stored = results.cached(exam, f"mpc-{objective}", compute)
+    means = {metric: np.array(values) for metric, values in stored["means"].items()}
+    return Played(exam, means, np.array(stored["success"]))
 
 
 def planners(results: Results, exam: Exam) -> dict[str, Played]:
@@ -102,7 +101,7 @@ def planners(results: Results, exam: Exam) -> dict[str, Played]:
 
 
 def show_bounds(results: Results) -> Exhibit:
-    """The planner under each objective beside the ceiling, and how many rules can be solved."""
+    """The planner under each objective, the ceiling, and how many rules can be solved."""
     exam = results.scale.exam()
     sides = (*(side for side in SUBSETS if len(exam.rows(side))), "all")
     rows = _trained_on_test(results, sides)
@@ -112,10 +111,10 @@ def show_bounds(results: Results) -> Exhibit:
         if rows
         else ""
     )
-    for name, found in planners(results, exam).items():
-        everything = found.rows("all")
-        cells: list[Cell] = [found.reached(found.rows(side)) for side in sides]
-        cells += [found.mean(key, everything) for key in ("final_distance", "auc_distance")]
+    for name, planner in planners(results, exam).items():
+        everything = planner.rows("all")
+        cells: list[Cell] = [planner.reached(planner.rows(side)) for side in sides]
+        cells += [planner.mean(key, everything) for key in ("final_distance", "auc_distance")]
         rows.append(Row((name, *cells), REFERENCE))
     possible = exam.ceilings(exam.optimal_steps())
     ceilings = [possible if side == "all" else possible[exam.rows(side)] for side in sides]
@@ -162,14 +161,14 @@ def feasibility(exam: Exam) -> Table:
     """Of all tapes, from how many the goal can be reached: exact, for the lengths shipped."""
     rows = []
     for length in LENGTHS:
-        found = exact.shipped_ceilings(length, length)
-        shares = np.array([found[int(rule)].solvable_excluding_goal for rule in exam.rules])
+        answers = exact.shipped_ceilings(length, length)
+        shares = np.array([answers[int(rule)].solvable_excluding_goal for rule in exam.rules])
         sides = [shares, *(shares[exam.rows(side)] for side in SUBSETS)]
         means = [float(of_side.mean()) if len(of_side) else None for of_side in sides]
         counts = (
             int((shares == 1).sum()),
             int((shares <= stats.NEGLIGIBLE).sum()),
-            int(sum(found[int(rule)].max_steps == 0 for rule in exam.rules)),
+            int(sum(answers[int(rule)].max_steps == 0 for rule in exam.rules)),
         )
         rows.append(Row((f"L = H = {length}", len(exam.rules), *means, *counts), CEILING))
     return Table(
@@ -205,14 +204,19 @@ def show_types(results: Results) -> Exhibit:
     possible = exam.ceilings(exam.optimal_steps())
     sides = [side for side in SUBSETS if len(exam.rows(side))]
     rows = []
-    for name, found in planners(results, exam).items():
+    for name, planner in planners(results, exam).items():
         for kind in (*features.TYPES, "all"):
             cells: list[Cell] = [name, kind]
             for side in sides:
-                at = exam.rows(side)
-                at = at if kind == "all" else at[exam.types[at] == kind]
-                ceiling = float(possible[at].mean()) if len(at) else None
-                cells += [found.reached(at), ceiling, found.mean("return", at), len(at)]
+                of_type = exam.rows(side)
+                of_type = of_type if kind == "all" else of_type[exam.types[of_type] == kind]
+                ceiling = float(possible[of_type].mean()) if len(of_type) else None
+                cells += [
+                    planner.reached(of_type),
+                    ceiling,
+                    planner.mean("return", of_type),
+                    len(of_type),
+                ]
             rows.append(Row(tuple(cells), REFERENCE))
     columns = [Column(""), Column("type")]
     for side in sides:
@@ -253,36 +257,36 @@ class Watched:
     bits: np.ndarray
     """`[R]`: expected share of the rule's eight bits that the belief has right at the end."""
 
-    def identified(self, at: np.ndarray) -> float:
-        """Share of episodes in which the true rule was found, of some rules."""
-        return float((self.steps[at] >= 0).mean())
+    def identified(self, rows: np.ndarray) -> float:
+        """Share of episodes in which the true rule was identified."""
+        return float((self.steps[rows] >= 0).mean())
 
-    def wait(self, at: np.ndarray) -> float | None:
-        """Mean steps until it was found, where it was."""
-        steps = self.steps[at]
+    def wait(self, rows: np.ndarray) -> float | None:
+        """Mean steps until it was identified, where it was."""
+        steps = self.steps[rows]
         return float(steps[steps >= 0].mean()) if (steps >= 0).any() else None
 
 
 CANDIDATE_SETS = ("all", "train")
-"""The rules that a filter thinks possible: all 256, or those of the training side."""
+"""Candidates of a filter: all 256 rules, or those of the training side."""
 
 
-def watch(results: Results, exam: Exam, candidates: str, beta: float) -> Watched:
+def watch_filter(results: Results, exam: Exam, candidates: str, beta: float) -> Watched:
     """The filter with a candidate set and a weight of information gain."""
 
     def compute() -> dict[str, Any]:
         policy = bayes_filter(exam.task, candidates, split=exam.origin, beta=beta)
-        found = identify(policy, exam.task, None, exam.episodes, salt=exam.salt)
+        identified = identify(policy, exam.task, None, exam.episodes, salt=exam.salt)
         return {
-            "success": found.episodes.success.tolist(),
-            "mass": found.mass.mean(axis=1, dtype=float).tolist(),
-            "steps": found.steps_to(SURE).tolist(),
-            "entropy": found.entropy[..., -1].mean(axis=1, dtype=float).tolist(),
-            "bits": found.bits[..., -1].mean(axis=1, dtype=float).tolist(),
+            "success": identified.episodes.success.tolist(),
+            "mass": identified.mass.mean(axis=1, dtype=float).tolist(),
+            "steps": identified.steps_to(SURE).tolist(),
+            "entropy": identified.entropy[..., -1].mean(axis=1, dtype=float).tolist(),
+            "bits": identified.bits[..., -1].mean(axis=1, dtype=float).tolist(),
         }
 
-    found = results.kept(exam, f"bayes-{candidates}-{beta:g}", compute)
-    return Watched(exam, **{name: np.array(values) for name, values in found.items()})
+    stored = results.cached(exam, f"bayes-{candidates}-{beta:g}", compute)
+    return Watched(exam, **{name: np.array(values) for name, values in stored.items()})
 
 
 def drop(exam: Exam, success: np.ndarray) -> Interval | None:
@@ -302,20 +306,20 @@ def show_filter(results: Results) -> Exhibit:
         exam = scale.exam(split=split)
         for candidates in CANDIDATE_SETS:
             for beta in (BETA, 0.0):
-                found = watch(results, exam, candidates, beta)
+                watched = watch_filter(results, exam, candidates, beta)
                 cells: list[Cell] = [exam.split, candidates, beta]
                 for side in SUBSETS:
-                    at = exam.rows(side)
+                    of_side = exam.rows(side)
                     rng = seeding.generator(0, "references", side)
-                    known = len(at) > 0
+                    has_rules = len(of_side) > 0
                     cells += [
-                        stats.rule_tape_bootstrap(found.success[at].astype(float), rng)
-                        if known
+                        stats.rule_tape_bootstrap(watched.success[of_side].astype(float), rng)
+                        if has_rules
                         else None,
-                        found.identified(at) if known else None,
-                        float(found.entropy[at].mean()) if known else None,
+                        watched.identified(of_side) if has_rules else None,
+                        float(watched.entropy[of_side].mean()) if has_rules else None,
                     ]
-                rows.append(Row((*cells, drop(exam, found.success)), REFERENCE))
+                rows.append(Row((*cells, drop(exam, watched.success)), REFERENCE))
     columns = [Column("split"), Column("candidates"), Column("β", digits=2)]
     for side in SUBSETS:
         name = side.upper()
@@ -329,9 +333,9 @@ def show_filter(results: Results) -> Exhibit:
                 caption="Flips the cell with the best −E[distance] + β · information gain (in "
                 f"nats). Identified: episodes in which the true rule had probability {SURE}; "
                 "entropy: of the belief at the end. Where the training rules are the only "
-                "candidates, a held-out rule contradicts them all and the belief stays open, so "
-                "the same information is promised at every step; the filter with β above 0 goes on "
-                f"asking for it, away from the goal. {OVER_RULES}",
+                "candidates, a held-out rule contradicts them all and the belief stays uncertain, "
+                "so the expected information gain never shrinks; the filter with β above 0 keeps "
+                f"seeking it, away from the goal. {OVER_RULES}",
                 columns=(*columns, Column("drop", signed=True)),
                 rows=tuple(rows),
             ),
@@ -348,27 +352,27 @@ def show_posterior(results: Results) -> Exhibit:
     panels, rows = [], []
     for exam in exams:
         where = f"L = H = {exam.task.length}"
-        found = {name: watch(results, exam, name, BETA) for name in CANDIDATE_SETS}
+        watched_by_name = {name: watch_filter(results, exam, name, BETA) for name in CANDIDATE_SETS}
         for side in SUBSETS:
-            at = exam.rows(side)
-            if not len(at):
+            of_side = exam.rows(side)
+            if not len(of_side):
                 continue
             series = tuple(
                 Series(
                     f"candidates: {name}",
-                    tuple(map(float, range(one.mass.shape[1]))),
-                    tuple(share(by_rule) for by_rule in one.mass[at].T),
+                    tuple(map(float, range(watched.mass.shape[1]))),
+                    tuple(share(by_rule) for by_rule in watched.mass[of_side].T),
                 )
-                for name, one in found.items()
+                for name, watched in watched_by_name.items()
             )
             panels.append(Panel(f"{where}, {SIDE_NAMES[side]}", series))
-            for name, one in found.items():
+            for name, watched in watched_by_name.items():
                 cells = (
-                    one.identified(at),
-                    one.wait(at),
-                    share(one.mass[at, -1]),
-                    share(one.bits[at]),
-                    over_seeds(one.entropy[at]),
+                    watched.identified(of_side),
+                    watched.wait(of_side),
+                    share(watched.mass[of_side, -1]),
+                    share(watched.bits[of_side]),
+                    over_seeds(watched.entropy[of_side]),
                 )
                 rows.append(Row((where, side.upper(), name, *cells), REFERENCE))
     title = "The probability of the true rule"
@@ -417,14 +421,14 @@ def show_sweep(results: Results) -> Exhibit:
     def compute() -> list[dict[str, Any]]:
         return list(mpcs.sweep(exam.task, exam.episodes))
 
-    found = {
-        (one["objective"], one["plan"], one["candidates"]): one["success"]
-        for one in results.kept(exam, "mpc-sweep", compute)
+    success = {
+        (entry["objective"], entry["plan"], entry["candidates"]): entry["success"]
+        for entry in results.cached(exam, "mpc-sweep", compute)
     }
     counts = mpcs.SWEEP_CANDIDATES
     rows = [
         Row(
-            (f"mpc-{objective}", plan, *(found[objective, plan, count] for count in counts)),
+            (f"mpc-{objective}", plan, *(success[objective, plan, count] for count in counts)),
             REFERENCE,
         )
         for objective in OBJECTIVES
@@ -438,7 +442,7 @@ def show_sweep(results: Results) -> Exhibit:
                 Series(
                     f"{count:,} candidates",
                     tuple(map(float, mpcs.SWEEP_PLANS)),
-                    tuple(found[objective, plan, count] for plan in mpcs.SWEEP_PLANS),
+                    tuple(success[objective, plan, count] for plan in mpcs.SWEEP_PLANS),
                 )
                 for count in counts
             ),
@@ -446,13 +450,13 @@ def show_sweep(results: Results) -> Exhibit:
         )
         for objective in OBJECTIVES
     ]
-    asked = f"{len(exam.rules)} rules of {exam.split}, {exam.episodes} start tapes each"
+    scope = f"{len(exam.rules)} rules of {exam.split}, {exam.episodes} start tapes each"
     return Exhibit(
         tables=(
             Table(
                 name="oracle-sweep",
                 title="The planner's budget and objective",
-                caption=f"Strict success of random shooting with the true rule over {asked}, by "
+                caption=f"Strict success of random shooting with the true rule over {scope}, by "
                 f"the number of sequences tried in each step. The paper's budget is {PLAN} flips "
                 f"and {CANDIDATES} candidates; it does not name its objective.",
                 columns=(
@@ -467,7 +471,7 @@ def show_sweep(results: Results) -> Exhibit:
             Picture(
                 name="oracle-sweep",
                 title="The planner's budget and objective",
-                caption=f"Strict success over {asked}.",
+                caption=f"Strict success over {scope}.",
                 drawing=lines(panels, x="flips planned", y="strict success"),
             ),
         ),
@@ -477,7 +481,7 @@ def show_sweep(results: Results) -> Exhibit:
 EXPERIMENTS = (
     Experiment(
         name="bounds",
-        about="What does planning with the true rule reach, and what is possible?",
+        about="What does planning with the true rule achieve, and what is possible?",
         settings=untrained,
         show=show_bounds,
         seconds=15.0,
@@ -493,7 +497,7 @@ EXPERIMENTS = (
     ),
     Experiment(
         name="bayes-filter",
-        about="What does inferring the rule reach, and where does its drop come from?",
+        about="What does inferring the rule achieve, and where does its drop come from?",
         settings=untrained,
         show=show_filter,
         seconds=10.0,
@@ -501,14 +505,14 @@ EXPERIMENTS = (
     ),
     Experiment(
         name="posterior",
-        about="How soon is the rule found out, and what if it is no candidate?",
+        about="How soon is the rule identified, and what if it is not a candidate?",
         settings=untrained,
         show=show_posterior,
         seconds=10.0,
     ),
     Experiment(
         name="oracle-sweep",
-        about="How much hangs on the planner's budget and objective?",
+        about="How much depends on the planner's budget and objective?",
         settings=untrained,
         show=show_sweep,
         paper="a sweep that it leaves open",

@@ -1,10 +1,9 @@
-"""Does what an agent remembers tell the law, and if so, also of laws that it has never met?
+"""Can the rule be decoded from an agent's memory, and also an unseen rule?
 
-An agent that fails may not know the law, or know it and not know what to do. A probe tells the two
-apart: from what a memory holds (`Policy.recall`) it has to tell the eight entries of the rule's
-table. It is fitted to some episodes under training rules and asked about others, and about held-out
-rules. In these episodes cells are flipped at random, so that no agent sees more of the law than
-another.
+An agent that fails may not know the rule, or know it and not know what to do. A probe tells the two
+apart: it predicts the eight entries of the rule's table from the memory (`Policy.recall`). It is
+fitted to some episodes under training rules and tested on others, and on held-out rules. In these
+episodes cells are flipped at random, so that all agents see the same evidence.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from tapebench.runs.training import RunSpec
 from tapebench.tasks.universe import ELEMENTARY
 
 FLIPS = (1, 2, 4, 8, 16)
-"""After how many flips the probe is asked."""
+"""Numbers of flips after which the probe is tested."""
 
 EPISODES = 10
 """For every rule; the probe is fitted to the first half of those under training rules."""
 
 RIDGE = 0.01
-"""How much the probe is held back, in terms of the variance of what it is fitted to."""
+"""Ridge penalty, relative to the variance of the memory's features."""
 
 SEEDS = 3
 
@@ -48,98 +47,100 @@ TABLES = ELEMENTARY.family.table(np.array(ELEMENTARY.rules)).astype(int)
 
 TRAINED, UNTRAINED = "trained", "before training"
 
-Told = dict[str, list[float]]
-"""By subset, the share of the entries of tables that are told, after each of `FLIPS`."""
+Accuracy = dict[str, list[float]]
+"""By subset, the share of table entries predicted correctly after each of `FLIPS`."""
 
 
 def law_settings(scale: Scale) -> dict[str, list[RunSpec]]:
-    """Those of `networks` that remember anything."""
+    """Those of `networks` that have a memory."""
     names = ("pearl, mlp", "pearl, conv", "rppo, gru", "rppo, cells")
     return of_networks(scale, SEEDS, *names)
 
 
-def probed(results: Results, spec: RunSpec) -> dict[str, Told]:
-    """What the memory of a run tells, and what it did before training. Measured once, then kept."""
+def probed(results: Results, spec: RunSpec) -> dict[str, Accuracy]:
+    """Probe accuracy of a run after and before training. Measured once, then cached."""
 
-    def compute() -> dict[str, Told]:
+    def compute() -> dict[str, Accuracy]:
         exam = results.exam
         agent = spec.make_agent()
         first = agent.policy(agent.init(seeding.key(spec.seed, "train", spec.agent)))
         last = training.load_run(results.path(spec), exam.task).policy
-        return {TRAINED: tell(last, exam), UNTRAINED: tell(first, exam)}
+        return {TRAINED: probe_accuracy(last, exam), UNTRAINED: probe_accuracy(first, exam)}
 
-    found: dict[str, Told] = results.kept(results.exam, f"law-{results.mark(spec)}", compute)
-    return found
+    accuracy: dict[str, Accuracy] = results.cached(
+        results.exam, f"law-{results.mark(spec)}", compute
+    )
+    return accuracy
 
 
-def tell(policy: Policy, exam: Exam) -> Told:
-    """What a probe tells from the memory of a policy."""
+def probe_accuracy(policy: Policy, exam: Exam) -> Accuracy:
+    """Accuracy of a probe of the memory of a policy."""
     if policy.recall is None:
         raise ValueError(f"{policy.name} remembers nothing")
     seen, is_fresh = remembered(policy, _looker(policy.recall), exam)
     rules = exam.rules.repeat(EPISODES)
     is_fitted = np.isin(rules, exam.train) & (np.arange(len(rules)) % EPISODES < EPISODES // 2)
-    found: Told = {side: [] for side in SUBSETS if len(exam.rows(side))}
+    accuracy: Accuracy = {side: [] for side in SUBSETS if len(exam.rows(side))}
     for flips in flips_of(exam):
         fresh = is_fresh[:, flips]
         fitted = fresh & is_fitted
         guess = probe(seen[fitted, flips], TABLES[rules[fitted]], seen[:, flips])
         right = (guess > 0.5) == TABLES[rules]
-        for side, by_flips in found.items():
-            asked = fresh & ~is_fitted & np.isin(rules, exam.rules[exam.rows(side)])
-            by_flips.append(float(right[asked].mean()))
-    return found
+        for side, by_flips in accuracy.items():
+            is_tested = fresh & ~is_fitted & np.isin(rules, exam.rules[exam.rows(side)])
+            by_flips.append(float(right[is_tested].mean()))
+    return accuracy
 
 
-def probe(seen: np.ndarray, tables: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    """Entries of tables `[N, 8]` from what memories hold `[N, F]`, for others `[M, F]`.
+def probe(memories: np.ndarray, tables: np.ndarray, queries: np.ndarray) -> np.ndarray:
+    """Predict table entries for `queries[M, F]`, fitted to `memories[N, F]` and `tables[N, 8]`.
 
-    Kernel ridge regression, since a memory need not hold the law on straight lines. The kernel is
-    Gaussian, and as wide as memories are apart in the median.
+    Kernel ridge regression, since a memory need not hold the rule linearly. The kernel is Gaussian
+    with the median distance between memories as its width.
     """
-    centre, spread = seen.mean(axis=0), seen.std(axis=0) + 1e-6
-    known, new = (seen - centre) / spread, (asked - centre) / spread
-    apart = _squared(known, known)
+    centre, spread = memories.mean(axis=0), memories.std(axis=0) + 1e-6
+    centred, centred_queries = (memories - centre) / spread, (queries - centre) / spread
+    apart = _squared(centred, centred)
     width = np.median(apart) + 1e-6
     base = tables.mean(axis=0)
-    kernel = np.exp(-apart / width) + RIDGE * np.eye(len(known))
+    kernel = np.exp(-apart / width) + RIDGE * np.eye(len(centred))
     weights = scipy.linalg.solve(kernel, tables - base, assume_a="pos")
-    guess: np.ndarray = base + np.exp(-_squared(new, known) / width) @ weights
+    guess: np.ndarray = base + np.exp(-_squared(centred_queries, centred) / width) @ weights
     return guess
 
 
 def _squared(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Squared distances `[N, M]`."""
-    found = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2.0 * a @ b.T
-    return np.maximum(found, 0.0)
+    distances = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2.0 * a @ b.T
+    return np.maximum(distances, 0.0)
 
 
-def told_by_evidence(results: Results) -> Told:
-    """What the exact filter tells, to which all 256 rules are as likely at first."""
+def filter_accuracy(results: Results) -> Accuracy:
+    """Accuracy of the exact filter with a uniform prior over all 256 rules."""
     exam = results.exam
 
-    def compute() -> Told:
+    def compute() -> Accuracy:
         filtering = bayes_filter(exam.task, "all")
         assert filtering.belief is not None
         belief, is_fresh = remembered(filtering, _looker(filtering.belief), exam)
         rules = exam.rules.repeat(EPISODES)
-        found: Told = {}
+        accuracy: Accuracy = {}
         for side in SUBSETS:
             if len(exam.rows(side)):
-                asked = np.isin(rules, exam.rules[exam.rows(side)])
-                found[side] = [
-                    float(_right(belief[at, flips], TABLES[rules[at]]).mean())
+                in_subset = np.isin(rules, exam.rules[exam.rows(side)])
+                accuracy[side] = [
+                    float(_right(belief[rows, flips], TABLES[rules[rows]]).mean())
                     for flips in flips_of(exam)
-                    for at in [asked & is_fresh[:, flips]]
+                    for rows in [in_subset & is_fresh[:, flips]]
                 ]
-        return found
+        return accuracy
 
-    found: Told = results.kept(exam, "law-filter", compute)
-    return found
+    shares: Accuracy = results.cached(exam, "law-filter", compute)
+    return shares
 
 
 def _right(belief: np.ndarray, tables: np.ndarray) -> np.ndarray:
-    """Whether the likelier value of every entry is true; by half where both are as likely."""
+    """Whether the likelier value of every entry is right; one half where both are as likely."""
     likely = belief @ TABLES
     even = np.isclose(likely, 0.5, atol=1e-3)
     return np.where(even, 0.5, (likely > 0.5) == tables)
@@ -148,7 +149,7 @@ def _right(belief: np.ndarray, tables: np.ndarray) -> np.ndarray:
 def remembered(
     policy: Policy, look: Callable[[Any, Any], dict[str, Any]], exam: Exam
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What is seen of a memory that others make all flips for, `[B, H + 1, F]`; which is real."""
+    """Features of a memory under random flips, `[B, H + 1, F]`, and which of them are real."""
     task = exam.task
     shown = policies.guided(policy, policies.random(task), task.horizon, task)
     _, looks, is_fresh = watch(shown, task, look, None, EPISODES, salt=exam.salt)
@@ -167,27 +168,29 @@ def flips_of(exam: Exam) -> list[int]:
 
 
 def show_law(results: Results) -> Exhibit:
-    """How much of the law memories tell, after more and more flips."""
+    """Probe accuracy against the number of flips."""
     exam = results.exam
     flips = flips_of(exam)
     runs = {name: [probed(results, s) for s in specs] for name, specs in results.finished.items()}
-    evidence = told_by_evidence(results)
+    evidence = filter_accuracy(results)
     rows, panels = [], []
-    for side, known in evidence.items():
+    for side, filter_shares in evidence.items():
         series = []
         for when in (TRAINED, UNTRAINED):
-            for name, found in runs.items():
-                told = [share([run[when][side][at] for run in found]) for at in range(len(flips))]
-                rows.append(Row((side.upper(), name, when, *told, len(found))))
+            for name, measured in runs.items():
+                shares = [
+                    share([run[when][side][flip] for run in measured]) for flip in range(len(flips))
+                ]
+                rows.append(Row((side.upper(), name, when, *shares, len(measured))))
                 if when == TRAINED:
-                    series.append(Series(name, tuple(map(float, flips)), tuple(told)))
-        rows.append(Row((side.upper(), "exact filter", None, *known, None), REFERENCE))
-        series.append(Series("exact filter", tuple(map(float, flips)), tuple(known)))
+                    series.append(Series(name, tuple(map(float, flips)), tuple(shares)))
+        rows.append(Row((side.upper(), "exact filter", None, *filter_shares, None), REFERENCE))
+        series.append(Series("exact filter", tuple(map(float, flips)), tuple(filter_shares)))
         panels.append(Panel(SIDE_NAMES[side], tuple(series), {"guess": 0.5}))
-    title = "How much of the law is in the memory"
+    title = "How much of the rule is in the memory"
     about = (
-        "Share of the eight entries of the rule's table that a probe tells from what is "
-        "remembered after so many flips at random; 0.5 is a guess. The probe is fitted to other "
+        "Share of the eight entries of the rule's table that a probe decodes from the memory "
+        "after a number of random flips; 0.5 is chance level. The probe is fitted to other "
         "episodes under training rules."
     )
     return Exhibit(
@@ -195,8 +198,8 @@ def show_law(results: Results) -> Exhibit:
             Table(
                 name="law-in-memory",
                 title=title,
-                caption=f"{about} 95% t-intervals over seeds. The exact filter takes all 256 rules "
-                "to be as likely at first; a probe may gain by knowing the training rules.",
+                caption=f"{about} 95% t intervals over seeds. The exact filter has a uniform prior "
+                "over all 256 rules; a probe may gain by knowing the training rules.",
                 columns=(
                     Column("side"),
                     Column("agent"),
@@ -225,7 +228,7 @@ def _flips(count: int) -> str:
 EXPERIMENTS: Sequence[Experiment] = (
     Experiment(
         name="law-in-memory",
-        about="Does what an agent remembers tell the law, or does it know and not use it?",
+        about="Does an agent's memory hold the rule, or does it know the rule and not use it?",
         settings=law_settings,
         show=show_law,
     ),

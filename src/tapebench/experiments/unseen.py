@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from tapebench import stats
-from tapebench.base import files
-from tapebench.exam import baselines, metrics
+from tapebench.exam import baselines
 from tapebench.exam.exam import SUBSETS, Exam
 from tapebench.exam.rollout import rollout
 from tapebench.experiments.ablations import of_networks
@@ -24,6 +23,7 @@ from tapebench.experiments.variants import over_seeds, share
 from tapebench.report.figures import Picture, boxes, dots
 from tapebench.report.tables import CEILING, REFERENCE, Cell, Column, Row, Table
 from tapebench.runs import store, tracks, training
+from tapebench.runs.folds import rule_success
 from tapebench.runs.training import RunSpec
 from tapebench.stats import Interval, Training
 
@@ -234,21 +234,15 @@ def crossings(results: Results) -> dict[str, dict[str, Training]]:
         agent, split = name.split(" on ")
         exam = specs[0].exam
         if len(specs) > 1 and min(len(exam.rows(side)) for side in SUBSETS) > 1:
-            scores = np.array([by_rule(results, spec) for spec in specs])
+            scores = np.array(
+                [rule_success(results.path(spec), spec.exam, spec.last) for spec in specs]
+            )
             found.setdefault(agent, {})[split] = _training(scores, exam)
     return found
 
 
 def _training(scores: np.ndarray, exam: Exam) -> Training:
     return Training(scores, exam.rules, exam.subsets == "ood")
-
-
-def by_rule(results: Results, spec: RunSpec) -> np.ndarray:
-    """A run's success under each rule of its exam, `[R]`: mean of the evaluations that count."""
-    curve = files.read_table(results.path(spec) / "curve.parquet")
-    at = metrics.counted(curve["step"], spec.last)
-    success, rules = curve["success"][at].astype(float), curve["rule"][at]
-    return np.array([success[rules == rule].mean() for rule in spec.exam.rules])
 
 
 def anew(results: Results, agent: str, splits: Iterable[str]) -> list[Training]:
@@ -276,7 +270,7 @@ def _asked_anew(results: Results, spec: RunSpec, exam: Exam) -> list[int] | None
         found = rollout(policy, exam.task, None, exam.episodes, salt=exam.salt)
         return [int(count) for count in found.success.sum(axis=1)]
 
-    return list(results.kept(exam, name, measure))
+    return list(results.cached(exam, name, measure))
 
 
 EXPERIMENTS = (

@@ -52,39 +52,42 @@ def compare(
     seeds: int = 3,
     paper: str = "",
 ) -> Experiment:
-    """An experiment that shows the success of variants beside each other."""
+    """An experiment that compares the success of variants."""
 
     def settings(scale: Scale) -> dict[str, list[RunSpec]]:
         chosen = variants(scale) if callable(variants) else variants
-        return {label: one.runs(scale, f"{name} {label}", seeds) for label, one in chosen.items()}
+        return {
+            label: variant.runs(scale, f"{name} {label}", seeds)
+            for label, variant in chosen.items()
+        }
 
     return Experiment(name, about, settings, partial(show, name, title), paper)
 
 
 def show(name: str, title: str, results: Results) -> Exhibit:
-    """Success of every setting, beside what needs no training and what is possible."""
+    """Success of every setting, with the baselines and the ceiling."""
     return Exhibit((success_table(name, title, results),), (success_picture(name, title, results),))
 
 
 def over_seeds(values: Any) -> Interval | float:
-    """Mean and t-interval; not a number if one of them is none."""
-    found = np.asarray(values, float)
-    return float("nan") if np.isnan(found).any() else stats.t_interval(found)
+    """Mean and t interval; nan if a value is."""
+    array = np.asarray(values, float)
+    return float("nan") if np.isnan(array).any() else stats.t_interval(array)
 
 
 def share(values: Any) -> Interval | float:
-    """The same for shares, whose intervals end at 0 and 1."""
-    found = over_seeds(values)
-    return stats.within_0_and_1(found) if isinstance(found, Interval) else found
+    """`over_seeds` of shares, whose intervals end at 0 and 1."""
+    interval = over_seeds(values)
+    return stats.within_0_and_1(interval) if isinstance(interval, Interval) else interval
 
 
 @cache
 def levels(exam: Exam) -> dict[str, dict[str, float]]:
     """Success of the references and the exact ceiling by side."""
-    found = {name: line["success"] for name, line in baselines.load(exam).items()}
-    found["exact ceiling"] = exam.ceilings(exam.optimal_steps())
+    success = {name: scores["success"] for name, scores in baselines.load(exam).items()}
+    success["exact ceiling"] = exam.ceilings(exam.optimal_steps())
     return {
-        side: {name: float(by_rule[rows].mean()) for name, by_rule in found.items()}
+        side: {name: float(by_rule[rows].mean()) for name, by_rule in success.items()}
         for side in SUBSETS
         if len(rows := exam.rows(side))
     }
@@ -103,38 +106,41 @@ def curve_panels(exam: Exam, curves: Mapping[str, Sequence[Mapping[str, Any]]]) 
                 )
                 for name, runs in curves.items()
             ),
-            known,
+            levels_of_side,
         )
-        for side, known in levels(exam).items()
+        for side, levels_of_side in levels(exam).items()
     ]
 
 
 def success_table(name: str, title: str, results: Results) -> Table:
     """ID and OOD success, the drop, and the share of the ceiling."""
-    known = levels(results.exam)
+    by_side = levels(results.exam)
     rows = []
     for label in results.finished:
         runs = results.summaries(label)
         cells: list[Any] = [label]
-        for side in known:
-            found = np.array([run[side]["success"] for run in runs])
-            cells += [share(found), share(found / known[side]["exact ceiling"])]
-        if len(known) == len(SUBSETS):
+        for side in by_side:
+            success = np.array([run[side]["success"] for run in runs])
+            cells += [share(success), share(success / by_side[side]["exact ceiling"])]
+        if len(by_side) == len(SUBSETS):
             cells.append(over_seeds([run["drop"] for run in runs]))
         rows.append(Row((*cells, len(runs))))
-    for line in next(iter(known.values())):
-        cells = [line]
-        for levels_of_side in known.values():
-            cells += [levels_of_side[line], levels_of_side[line] / levels_of_side["exact ceiling"]]
-        if len(known) == len(SUBSETS):
-            cells.append(known["id"][line] - known["ood"][line])
-        kind = CEILING if line == "exact ceiling" else REFERENCE
+    for baseline in next(iter(by_side.values())):
+        cells = [baseline]
+        for levels_of_side in by_side.values():
+            cells += [
+                levels_of_side[baseline],
+                levels_of_side[baseline] / levels_of_side["exact ceiling"],
+            ]
+        if len(by_side) == len(SUBSETS):
+            cells.append(by_side["id"][baseline] - by_side["ood"][baseline])
+        kind = CEILING if baseline == "exact ceiling" else REFERENCE
         rows.append(Row((*cells, None), kind))
     columns = [Column("")]
-    for side in known:
+    for side in by_side:
         columns.append(Column(f"{side.upper()} success", better="high"))
         columns.append(Column(f"{side.upper()} of ceiling", digits=2))
-    if len(known) == len(SUBSETS):
+    if len(by_side) == len(SUBSETS):
         columns.append(Column("drop", signed=True))
     return Table(
         name=name,
@@ -157,9 +163,9 @@ def success_picture(name: str, title: str, results: Results) -> Picture:
         for label in results.finished
         if (runs := results.summaries(label))
     }
-    for side, known in levels(results.exam).items():
-        for line, value in known.items():
-            rows.setdefault(line, {})[side.upper()] = value
+    for side, levels_of_side in levels(results.exam).items():
+        for baseline, value in levels_of_side.items():
+            rows.setdefault(baseline, {})[side.upper()] = value
     return Picture(
         name=name,
         title=title,

@@ -1,4 +1,4 @@
-"""World models: whether they can be believed, and what knowing that is worth."""
+"""World models: how accurate and calibrated they are, and what uncertainty gating is worth."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tapebench.runs.training import RunSpec
 from tapebench.tasks import splits
 
 EPISODES = 4
-"""Start tapes for every rule that models are asked about."""
+"""Start tapes for every rule of the forecasts."""
 
 IMAGINED = (5, 10, 15, 20)
 """Steps of imagination that `dreamer` is trained with."""
@@ -45,12 +45,12 @@ ONE_STEP = {
     "calibration_error": Column("calibration error", 3, "low"),
     "warned": Column("doubt and error", 2, "high"),
 }
-"""What is said of forecasts of one step."""
+"""Columns of the one-step tables."""
 
 SHARES = ("error", "whole")
 
 RARE = 0.001
-"""Share of all forecasts below which nothing is said about how often a probability comes true."""
+"""Share of all forecasts below which a bin is left out of the calibration curve."""
 
 Foreseen = dict[str, dict[str, Any]]
 """By subset: what `ONE_STEP` names, wrong cells by depth, and calibration by bin. None where there
@@ -72,28 +72,32 @@ def usual_imagination() -> int:
 
 def credibility_settings(scale: Scale) -> dict[str, list[RunSpec]]:
     """`dreamer` with every length of imagination, the usual one among them, and `automata`."""
-    found = {}
+    settings = {}
     for steps in IMAGINED:
         options = {} if steps == usual_imagination() else {"imagination": steps}
-        one = Variant("dreamer", options)
-        found[imagined(steps)] = one.runs(scale, f"imagination {steps}", SEEDS)
-    return found | {"automata": Variant("automata").runs(scale, "", SEEDS)}
+        variant = Variant("dreamer", options)
+        settings[imagined(steps)] = variant.runs(scale, f"imagination {steps}", SEEDS)
+    return settings | {"automata": Variant("automata").runs(scale, "", SEEDS)}
 
 
 def show_credibility(results: Results) -> Exhibit:
     """Forecasts of the models, and success against how far ahead `dreamer` imagines."""
-    found = gather_forecasts(results)
+    foreseen_by_model = gather_forecasts(results)
     return Exhibit(
-        tables=(*_one_step_tables(found), *_imagination_tables(results)),
-        pictures=(_depth_picture(found), _calibration_picture(found), *_imagined(results)),
+        tables=(*_one_step_tables(foreseen_by_model), *_imagination_tables(results)),
+        pictures=(
+            _depth_picture(foreseen_by_model),
+            _calibration_picture(foreseen_by_model),
+            *_imagined(results),
+        ),
     )
 
 
 def gather_forecasts(results: Results) -> dict[str, list[Foreseen]]:
-    """What models foresee, by name and seed, and the filters beside them, which have one each."""
+    """Forecast accuracy of models by name and seed, and of the filters (one entry each)."""
     exam = results.exam
     models = {"dreamer": imagined(usual_imagination()), "automata": "automata"}
-    found = {
+    foreseen_by_model = {
         name: [foreseen(results, spec) for spec in results.finished[setting]]
         for name, setting in models.items()
         if setting in results.finished
@@ -101,20 +105,20 @@ def gather_forecasts(results: Results) -> dict[str, list[Foreseen]]:
     for name, which in FILTERS.items():
         candidates = splits.select(exam.origin, which)
         model = partial(forecasts.forecast_filter, candidates)
-        found[name] = [_kept(results, f"filter-{which}", model)]
-    return found
+        foreseen_by_model[name] = [_cached(results, f"filter-{which}", model)]
+    return foreseen_by_model
 
 
 def foreseen(results: Results, spec: RunSpec) -> Foreseen:
-    """What the model of a run foresees of the exam's episodes. Measured once, then kept."""
+    """Forecast accuracy of the model of a run. Measured once, then cached."""
 
     def model(seen: forecasts.Record, depth: int) -> forecasts.Forecast:
         return forecasts.load_model(results.path(spec))(seen, depth)
 
-    return _kept(results, results.mark(spec), model)
+    return _cached(results, results.mark(spec), model)
 
 
-def _kept(results: Results, name: str, model: forecasts.Model) -> Foreseen:
+def _cached(results: Results, name: str, model: forecasts.Model) -> Foreseen:
     def compute() -> Foreseen:
         exam = results.exam
         seen = forecasts.record(replace(exam, episodes=EPISODES))
@@ -122,25 +126,25 @@ def _kept(results: Results, name: str, model: forecasts.Model) -> Foreseen:
         sides = {subset: rows for subset in SUBSETS if len(rows := exam.rows(subset))}
         return _about(model(seen, depth), seen, sides)
 
-    found: Foreseen = results.kept(results.exam, f"forecasts-{name}", compute)
-    return found
+    foreseen: Foreseen = results.cached(results.exam, f"forecasts-{name}", compute)
+    return foreseen
 
 
 def _about(
-    forecast: forecasts.Forecast, seen: forecasts.Record, sides: dict[str, np.ndarray]
+    forecast: forecasts.Forecast, record: forecasts.Record, sides: dict[str, np.ndarray]
 ) -> dict[str, Any]:
     """One forecast in numbers, by subset."""
-    found = forecasts.assess(forecast, seen)
+    assessment = forecasts.assess(forecast, record)
     document = {}
     for subset, rules in sides.items():
-        share, confidence, right = found.calibration(rules)
+        share, confidence, right = assessment.calibration(rules)
         document[subset] = {
-            "depth": [_mean(error) for error in found.error[:, rules]],
-            "error": _mean(found.error[0, rules]),
-            "bits": _mean(found.bits[rules]),
-            "whole": _mean(found.whole[rules]),
-            "warned": _mean(found.warned[rules]),
-            "calibration_error": found.calibration_error(rules),
+            "depth": [_mean(error) for error in assessment.error[:, rules]],
+            "error": _mean(assessment.error[0, rules]),
+            "bits": _mean(assessment.bits[rules]),
+            "whole": _mean(assessment.whole[rules]),
+            "warned": _mean(assessment.warned[rules]),
+            "calibration_error": assessment.calibration_error(rules),
             "share": share.tolist(),
             "confidence": [_mean(value) for value in confidence],
             "right": [_mean(value) for value in right],
@@ -149,20 +153,20 @@ def _about(
 
 
 def _mean(values: np.ndarray) -> float | None:
-    """Of those that are numbers, if any is; in JSON there is nothing that is none."""
-    kept = values[~np.isnan(values)]
-    return float(kept.mean()) if kept.size else None
+    """Mean of the values that are not nan, None without any: JSON has no nan."""
+    finite = values[~np.isnan(values)]
+    return float(finite.mean()) if finite.size else None
 
 
-def _one_step_tables(found: Mapping[str, Any]) -> list[Table]:
+def _one_step_tables(foreseen_by_model: Mapping[str, Any]) -> list[Table]:
     """One step ahead, a table for each subset."""
     tables = []
     for subset, title in SIDE_NAMES.items():
         rows = []
-        for name, seeds in found.items():
-            if all(subset in one for one in seeds):
+        for name, seeds in foreseen_by_model.items():
+            if all(subset in seed for seed in seeds):
                 cells = [
-                    (share if key in SHARES else over_seeds)([one[subset][key] for one in seeds])
+                    (share if key in SHARES else over_seeds)([seed[subset][key] for seed in seeds])
                     for key in ONE_STEP
                 ]
                 rows.append(Row((name, *cells), REFERENCE if name in FILTERS else "agent"))
@@ -171,11 +175,10 @@ def _one_step_tables(found: Mapping[str, Any]) -> list[Table]:
                 Table(
                     name=f"credibility-{subset}",
                     title=f"Forecasts of one step, {title}",
-                    caption="Mean over rules, and 95% t-intervals over seeds. All are asked about "
-                    "the same episodes of random flips. Doubt and error: rank correlation of the "
-                    "wrong cells that a model expects and those that there are, within a rule. "
-                    "The filter knows the 256 rules and is exact: without their table no model "
-                    "can be expected to do better.",
+                    caption="Mean over rules, and 95% t intervals over seeds, on the same episodes "
+                    "of random flips. Doubt and error: rank correlation of expected and actual "
+                    "wrong cells within a rule. The filter knows the 256 rules and is exact: "
+                    "no model without their list can be expected to do better.",
                     columns=(Column("model"), *ONE_STEP.values()),
                     rows=tuple(rows),
                 )
@@ -184,52 +187,52 @@ def _one_step_tables(found: Mapping[str, Any]) -> list[Table]:
 
 
 def _panels(
-    found: Mapping[str, Any], draw: Callable[[str, str, Sequence[Any]], Series]
+    foreseen_by_model: Mapping[str, Any], draw: Callable[[str, str, Sequence[Any]], Series]
 ) -> list[Panel]:
-    """A panel for each subset that all seeds of a model know about."""
+    """A panel for each subset that all seeds of a model have."""
     panels = []
     for subset, title in SIDE_NAMES.items():
         series = [
             draw(name, subset, seeds)
-            for name, seeds in found.items()
-            if all(subset in one for one in seeds)
+            for name, seeds in foreseen_by_model.items()
+            if all(subset in seed for seed in seeds)
         ]
         if series:
             panels.append(Panel(title, tuple(series)))
     return panels
 
 
-def _depth_picture(found: Mapping[str, Any]) -> Picture:
+def _depth_picture(foreseen_by_model: Mapping[str, Any]) -> Picture:
     def draw(name: str, subset: str, seeds: Sequence[Any]) -> Series:
-        by_depth = zip(*(one[subset]["depth"] for one in seeds), strict=True)
+        by_depth = zip(*(seed[subset]["depth"] for seed in seeds), strict=True)
         values = [share(errors) for errors in by_depth]
-        kept = [(depth, value) for depth, value in enumerate(values, 1) if value == value]
-        return Series(name, tuple(float(depth) for depth, _ in kept), tuple(v for _, v in kept))
+        points = [(depth, value) for depth, value in enumerate(values, 1) if value == value]
+        return Series(name, tuple(float(depth) for depth, _ in points), tuple(v for _, v in points))
 
     return Picture(
         name="credibility-depth",
         title="Open-loop error of world models",
         caption="Share of cells foreseen wrongly against how many steps ahead, given the flips. "
         "Bands are 95% t-intervals over seeds.",
-        drawing=lines(_panels(found, draw), x="steps ahead", y="wrong cells (share)"),
+        drawing=lines(_panels(foreseen_by_model, draw), x="steps ahead", y="wrong cells (share)"),
     )
 
 
-def _calibration_picture(found: Mapping[str, Any]) -> Picture:
+def _calibration_picture(foreseen_by_model: Mapping[str, Any]) -> Picture:
     def draw(name: str, subset: str, seeds: Sequence[Any]) -> Series:
         confidence, right, often = (
-            np.array([one[subset][key] for one in seeds], float)
+            np.array([seed[subset][key] for seed in seeds], float)
             for key in ("confidence", "right", "share")
         )
         points = []
-        for place in range(confidence.shape[1]):
-            known = often[:, place] >= RARE
-            if known.any():
-                x = float(confidence[known, place].mean())
-                points.append((x, share(right[known, place].tolist())))
+        for bin_index in range(confidence.shape[1]):
+            is_common = often[:, bin_index] >= RARE
+            if is_common.any():
+                x = float(confidence[is_common, bin_index].mean())
+                points.append((x, share(right[is_common, bin_index].tolist())))
         return Series(name, tuple(x for x, _ in points), tuple(y for _, y in points))
 
-    panels = _panels(found, draw)
+    panels = _panels(foreseen_by_model, draw)
     even = Series("as often as said", (0.5, 1.0), (0.5, 1.0))
     return Picture(
         name="credibility-calibration",
@@ -253,22 +256,22 @@ def _by_imagination(results: Results) -> dict[int, list[dict[str, Any]]]:
 
 
 def _imagination_tables(results: Results) -> list[Table]:
-    """Success against the length of imagination, beside the planner and the ceiling."""
-    found, known = _by_imagination(results), levels(results.exam)
-    if not found:
+    """Success against the length of imagination, with the planner and the ceiling."""
+    runs_by_steps, by_side = _by_imagination(results), levels(results.exam)
+    if not runs_by_steps:
         return []
     rows = []
-    for steps, runs in found.items():
-        reached = [np.array([run[side]["success"] for run in runs]) for side in known]
+    for steps, runs in runs_by_steps.items():
+        reached = [np.array([run[side]["success"] for run in runs]) for side in by_side]
         gaps = [
-            over_seeds(known[side][baselines.PLANNER] - values)
-            for side, values in zip(known, reached, strict=True)
+            over_seeds(by_side[side][baselines.PLANNER] - values)
+            for side, values in zip(by_side, reached, strict=True)
         ]
         rows.append(Row((f"{steps} steps", *map(share, reached), *gaps, len(runs))))
-    for line, kind in ((baselines.PLANNER, REFERENCE), ("exact ceiling", CEILING)):
-        means = [of_side[line] for of_side in known.values()]
-        gaps = [of_side[baselines.PLANNER] - of_side[line] for of_side in known.values()]
-        rows.append(Row((line, *means, *gaps, None), kind))
+    for baseline, kind in ((baselines.PLANNER, REFERENCE), ("exact ceiling", CEILING)):
+        means = [of_side[baseline] for of_side in by_side.values()]
+        gaps = [of_side[baselines.PLANNER] - of_side[baseline] for of_side in by_side.values()]
+        rows.append(Row((baseline, *means, *gaps, None), kind))
     return [
         Table(
             name="credibility-imagination",
@@ -277,8 +280,8 @@ def _imagination_tables(results: Results) -> list[Table]:
             f"{baselines.PLANNER}, which knows the rule, has more.",
             columns=(
                 Column("imagination"),
-                *(Column(f"{side.upper()} success", 3, "high") for side in known),
-                *(Column(f"{side.upper()} gap", 3, "low", signed=True) for side in known),
+                *(Column(f"{side.upper()} success", 3, "high") for side in by_side),
+                *(Column(f"{side.upper()} gap", 3, "low", signed=True) for side in by_side),
                 Column("seeds"),
             ),
             rows=tuple(rows),
@@ -287,14 +290,14 @@ def _imagination_tables(results: Results) -> list[Table]:
 
 
 def _imagined(results: Results) -> list[Picture]:
-    found = _by_imagination(results)
-    if not found:
+    runs_by_steps = _by_imagination(results)
+    if not runs_by_steps:
         return []
     panels = []
-    for side, known in levels(results.exam).items():
-        y = tuple(share([run[side]["success"] for run in runs]) for runs in found.values())
-        series = Series("dreamer", tuple(map(float, found)), y)
-        panels.append(Panel(SIDE_NAMES[side], (series,), known))
+    for side, levels_of_side in levels(results.exam).items():
+        y = tuple(share([run[side]["success"] for run in runs]) for runs in runs_by_steps.values())
+        series = Series("dreamer", tuple(map(float, runs_by_steps)), y)
+        panels.append(Panel(SIDE_NAMES[side], (series,), levels_of_side))
     return [
         Picture(
             name="credibility-imagination",
@@ -320,7 +323,7 @@ CONTROLS = {
 EXPERIMENTS = (
     Experiment(
         name="dreamer-credibility",
-        about="Can world models be believed, on rules they have seen and on others?",
+        about="How accurate and calibrated are world models, on seen and unseen rules?",
         settings=credibility_settings,
         show=show_credibility,
         paper="app:dreamer_credibility",

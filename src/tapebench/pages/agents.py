@@ -54,13 +54,13 @@ def main() -> None:
     parser.add_argument("--results", type=Path, help="a results directory to take figures from")
     options = parser.parse_args()
     # What was asked the same is the same run, whatever it is called: the newer row counts.
-    found = collect(options.results) if options.results is not None else ()
-    rows = {asked(row): row for row in [*unpublished(), *found]}
+    collected = collect(options.results) if options.results is not None else ()
+    rows = {spec_key(row): row for row in [*unpublished(), *collected]}
     for row in published():
-        rows.pop(asked(row), None)
+        rows.pop(spec_key(row), None)
     document = sorted(rows.values(), key=lambda row: str(row["run"]))
-    told = ",\n ".join(json.dumps(row) for row in document)
-    files.write_text(FIGURES, f"[\n {told}\n]\n")
+    text = ",\n ".join(json.dumps(row) for row in document)
+    files.write_text(FIGURES, f"[\n {text}\n]\n")
     for name in agents.NAMES:
         files.write_text(PAGES / f"{name}.md", page(name))
         (PAGES / f"{name}.svg").unlink(missing_ok=True)
@@ -112,7 +112,7 @@ def collect(root: Path) -> Iterable[dict[str, Any]]:
         }
 
 
-def asked(row: dict[str, Any]) -> str:
+def spec_key(row: dict[str, Any]) -> str:
     """What a row is about, as text."""
     return json.dumps([row[key] for key in ASKED], sort_keys=True)
 
@@ -158,15 +158,15 @@ def options_table(config: type[Any]) -> str:
 
 def meanings(config: type[Any]) -> dict[str, str]:
     """The docstring behind every field of a config and of those that it inherits from."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for kind in reversed(config.__mro__[:-1]):
         (tree,) = ast.parse(inspect.cleandoc(inspect.getsource(kind))).body
         assert isinstance(tree, ast.ClassDef)
         for field, text in zip(tree.body, tree.body[1:], strict=False):
             if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
                 assert isinstance(field.target, ast.Name)
-                found[field.target.id] = " ".join(ast.literal_eval(text.value).split())
-    return found
+                texts[field.target.id] = " ".join(ast.literal_eval(text.value).split())
+    return texts
 
 
 def tuning(agent: str) -> Iterable[str]:
@@ -174,23 +174,25 @@ def tuning(agent: str) -> Iterable[str]:
     notes = TUNING / f"{agent}.md"
     yield notes.read_text() if notes.is_file() else ""
     every = [json.loads(path.read_text()) for path in TUNING.glob("*.json")]
-    ours = [found for found in every if found["agent"] == agent]
-    for found in sorted(ours, key=lambda found: (found["network"], SEARCHES.index(found["then"]))):
-        network = found["network"]
-        flags = f" --then {found['then']}" if found["then"] else ""
-        flags += f" --steps {found['steps']}" if found["steps"] != STEPS else ""
-        first = "the best so far" if found["then"] else "the default when the search began"
+    ours = [search for search in every if search["agent"] == agent]
+    for search in sorted(
+        ours, key=lambda search: (search["network"], SEARCHES.index(search["then"]))
+    ):
+        network = search["network"]
+        flags = f" --then {search['then']}" if search["then"] else ""
+        flags += f" --steps {search['steps']}" if search["steps"] != STEPS else ""
+        first = "the best so far" if search["then"] else "the default when the search began"
         yield (
             f"Network `{network}`: `python tools/tune.py {agent} --network {network}{flags}`, "
-            f"{found['steps']:,} steps, {found['seeds']} seeds, trained on one side of the split "
+            f"{search['steps']:,} steps, {search['seeds']} seeds, trained on one side of the split "
             "`tuning` and judged by success on the other. No rule that is held out in `fps30` or "
             f"`matched30` takes part. The first row is {first}."
         )
-        trials = sorted(found["trials"], key=lambda row: row["trial"])
-        names = list(found["space"])
+        trials = sorted(search["trials"], key=lambda row: row["trial"])
+        names = list(search["space"])
         rows = [
             (
-                *(f"`{row['options'].get(name, found['defaults'][name])}`" for name in names),
+                *(f"`{row['options'].get(name, search['defaults'][name])}`" for name in names),
                 f"{np.mean(row['training']):.3f}",
                 f"{np.mean(row['validation']):.3f}",
             )
@@ -201,7 +203,7 @@ def tuning(agent: str) -> Iterable[str]:
 
 
 def results(agent: str) -> Iterable[str]:
-    """Our figures beside the paper's, their curves, then fixed rules."""
+    """Our figures and the paper's, learning curves, then fixed rules."""
     paper = tables_of_paper()["main"].rows.get(agent)
     yield f"`tape train {agent} --seeds 5`, on `fps30` at L = H = 32 unless said otherwise."
     rows = [
@@ -223,7 +225,7 @@ def results(agent: str) -> Iterable[str]:
         yield f"![{drawn.title}]({agent}.svg)"
         yield drawn.caption
     fixed: dict[Any, list[float]] = defaultdict(list)
-    for options, row in told(agent):
+    for options, row in rows_of(agent):
         if isinstance(row["train_on"], list) and len(row["train_on"]) == 1:
             side = next(row[side] for side in ("id", "ood") if side in row)
             where = row["train_on"][0], options, row["length"], row["steps"]
@@ -241,27 +243,27 @@ def results(agent: str) -> Iterable[str]:
 
 def across(agent: str) -> dict[tuple[str, str, int], list[dict[str, Any]]]:
     """Runs that learned from all training rules of a split, by options, split and steps."""
-    found: dict[Any, list[Any]] = defaultdict(list)
-    for options, row in told(agent):
+    groups: dict[Any, list[Any]] = defaultdict(list)
+    for options, row in rows_of(agent):
         is_full_size = (row["length"], row["horizon"]) == (32, 32)
         if row["train_on"] == "train" and is_full_size:
-            found[options, row["split"], row["steps"]].append(row)
-    return dict(sorted(found.items()))
+            groups[options, row["split"], row["steps"]].append(row)
+    return dict(sorted(groups.items()))
 
 
-def told(agent: str) -> Iterable[tuple[str, dict[str, Any]]]:
+def rows_of(agent: str) -> Iterable[tuple[str, dict[str, Any]]]:
     """Every run of an agent, with its options as differences from the defaults of today."""
     now = asdict(agents.configure(agent))
     for row in [*unpublished(), *published()]:
         if row["agent"] == agent:
-            given = row["config"] | (
+            config = row["config"] | (
                 {"total_steps": now["total_steps"]} if "total_steps" in now else {}
             )
-            if given.keys() != now.keys():
+            if config.keys() != now.keys():
                 raise ValueError(
                     f"{row['run']} has other options than {agent} today: say in it which"
                 )
-            changed = [f"{key}={given[key]}" for key, value in now.items() if given[key] != value]
+            changed = [f"{key}={config[key]}" for key, value in now.items() if config[key] != value]
             yield " ".join(changed) or "defaults", row
 
 
@@ -271,11 +273,12 @@ def curves(agent: str) -> Picture | None:
     Of published runs alone: settings of yesterday stay in the table, and would crowd this.
     """
     track = get_track("full")
-    today = {asked(row) for row in published()}
+    today = {spec_key(row) for row in published()}
     shown = {
         options: [run["curve"] for run in runs]
         for (options, split, steps), runs in across(agent).items()
-        if (split, steps) == (track.split, track.steps) and all(asked(run) in today for run in runs)
+        if (split, steps) == (track.split, track.steps)
+        and all(spec_key(run) in today for run in runs)
     }
     if not shown:
         return None
@@ -298,18 +301,18 @@ def short(options: str, others: Iterable[str]) -> str:
     alike = [set(other.split()) for other in others if other.split()[0] == words[0]]
     return ", ".join(
         word
-        for place, word in enumerate(words)
-        if place == 0 or not all(word in other for other in alike)
+        for index, word in enumerate(words)
+        if index == 0 or not all(word in other for other in alike)
     )
 
 
 def interval(values: Iterable[float]) -> str:
     """A share: mean and 95% t-interval over seeds."""
-    found = np.asarray([*values])
-    if len(found) < 2:
-        return f"{found.mean():.3f}"
-    around = stats.within_0_and_1(stats.t_interval(found))
-    return f"{found.mean():.3f} [{around.low:.3f}, {around.high:.3f}]"
+    array = np.asarray([*values])
+    if len(array) < 2:
+        return f"{array.mean():.3f}"
+    around = stats.within_0_and_1(stats.t_interval(array))
+    return f"{array.mean():.3f} [{around.low:.3f}, {around.high:.3f}]"
 
 
 def printed(value: list[float]) -> str:

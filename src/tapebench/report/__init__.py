@@ -39,13 +39,20 @@ def make(
 
     Where `tracks` are named, of theirs alone. Other `options` are those of `contests.read`.
     """
-    from tapebench.report import contests, findings, illustrations
+    from tapebench.report import contests, findings, folds, illustrations, strata
     from tapebench.report.page import Page, Section
 
     found = contests.read(root, settings=False, tracks=tracks, **options)
-    sections = tuple(
-        Section(contest, tuple(findings.tables(contest)), tuple(findings.pictures(contest)))
-        for contest in found.contests
+    sets, others = folds.group(found.contests)
+    sections = (
+        *(
+            Section(one.first, tuple(folds.tables(one)), tuple(folds.pictures(one)), one.title)
+            for one in sets
+        ),
+        *(
+            Section(contest, tuple(strata.tables(contest)), tuple(findings.pictures(contest)))
+            for contest in others
+        ),
     )
     return Page(
         title,

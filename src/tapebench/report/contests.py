@@ -22,11 +22,13 @@ from tapebench.base import files
 from tapebench.exam import metrics, seating
 from tapebench.exam.baselines import Baseline, load_kept
 from tapebench.exam.bundle import Bundle, BundleError, verify
+from tapebench.exam.by_stratum import why_unknown
 from tapebench.exam.exam import STANDARD, SUBSETS, Exam, from_identity
 from tapebench.physics.features import Rule
 from tapebench.runs import results, store
 from tapebench.runs.results import load_results
 from tapebench.runs.tracks import is_setting, track_of
+from tapebench.tasks import folds
 
 BUNDLES = "*.tape"
 """Files under a results directory that are taken for bundles of episodes."""
@@ -117,6 +119,8 @@ class Contest:
             parts.append(f"{task.hidden.bit_count()} cells hidden")
         if task.noise:
             parts.append(f"noise {task.noise:g}")
+        if switches := task.schedule.switches:
+            parts.append(f"the rule switches at {', '.join(map(str, switches))}")
         if self.exam.name != STANDARD:
             parts.append(f"{self.exam.name} exam")
         return ", ".join(parts)
@@ -256,8 +260,12 @@ def _unwatched(
 ) -> list[str]:
     """Sentences about contests that no episodes are kept of: those that can be replayed, others."""
     can: dict[bool, list[str]] = {True: [], False: []}
+    replayed = {(one.experiment, one.exam.split) for one in contests if one.bundles}
     for contest in contests:
-        if not contest.bundles:
+        is_fold = contest.exam.split in folds.NAMES
+        if not contest.bundles and not (
+            is_fold and (contest.experiment, folds.NAMES[0]) in replayed
+        ):
             keeps = any(
                 store.has_checkpoint(runs[store.parse_id(spec["id"])].path)
                 for entry in contest.entries
@@ -521,6 +529,8 @@ def _gaps(contest: Contest) -> list[str]:
             f"{where}: the baselines of this exam were not measured; tape bench does so for "
             "its tracks, and tape evaluate random prints them for any exam"
         )
+    if reason := why_unknown(contest.exam):
+        found.append(f"{where}: success by stratum is not shown, {reason}")
     unknown = int(np.isnan(contest.ceilings).sum())
     if unknown:
         found.append(f"{where}: the exact ceiling of {unknown} rules is not known")

@@ -80,10 +80,10 @@ def _draw(figure: Figure, ending: str) -> bytes:
     out = io.BytesIO()
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(ending)
     with styled():
-        if figure.get_layout_engine() is not None:
+        if (engine := figure.get_layout_engine()) is not None:
             # Laying out moves things a little each time: once, so that every file is the same. With
             # "none" instead of None Matplotlib would go on drawing twice, to be laid out.
-            figure.draw_without_rendering()
+            engine.execute(figure)
             figure.set_layout_engine(None)
         figure.savefig(out, format=ending, metadata=metadata, dpi=150)
     return out.getvalue()

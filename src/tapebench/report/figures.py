@@ -379,7 +379,7 @@ def heat(
         mesh = axis.pcolormesh(matrix, cmap=shades, vmin=low, vmax=high, edgecolors=PAPER, lw=1.5)
         for (row, column), value in np.ndenumerate(matrix):
             if np.isfinite(value):
-                is_dark = value - low > 0.6 * (high - low)
+                is_dark = value - low > 0.92 * (high - low)  # else black has more contrast
                 axis.text(
                     column + 0.5,
                     row + 0.5,

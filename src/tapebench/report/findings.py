@@ -33,6 +33,10 @@ BESIDE = (
     "References need no training: random and flip-ones are blind, greedy and mpc know the rule."
 )
 EXACT = "The exact ceiling is the share of start tapes from which any policy can succeed in time."
+SEES_ALL = (
+    " It is that of a player who knows the rule and sees every cell: what can be reached with "
+    "cells hidden is not known, and may be less."
+)
 
 THRESHOLDS = np.linspace(0, 1, 21)
 
@@ -77,10 +81,10 @@ def main_table(contest: Contest) -> Table:
     """Success on both sides, the drop between them, and return."""
     sides = contest.subsets()
     columns = [Column("agent")]
-    columns += [_ranked(contest, f"{side.upper()} success") for side in sides]
+    columns += [ranked_column(contest, f"{side.upper()} success") for side in sides]
     if len(sides) == 2:
         columns.append(Column("drop", signed=True))
-    columns += [_ranked(contest, f"{side.upper()} return", digits=2) for side in sides]
+    columns += [ranked_column(contest, f"{side.upper()} return", digits=2) for side in sides]
     columns += [Column("seeds"), Column("seating"), Column("s per run", digits=0)]
     rows = []
     for entry in ranked(contest):
@@ -120,7 +124,8 @@ def main_table(contest: Contest) -> Table:
         "Strict success",
         f"Success is the share of episodes that reach the goal exactly, on {counts} rules with "
         f"{contest.exam.num_columns} start tapes each; the drop is ID − OOD, paired by seed; "
-        f"return is undiscounted. {OVER_SEEDS} {MARKS} {BESIDE} {EXACT}{about_seatings(contest)}",
+        f"return is undiscounted. {OVER_SEEDS} {MARKS} {BESIDE} {EXACT}"
+        f"{SEES_ALL if contest.exam.task.hidden else ''}{about_seatings(contest)}",
         tuple(columns),
         tuple(rows),
     )
@@ -157,7 +162,8 @@ def continuous_table(contest: Contest) -> Table:
     measures |= {f"soft@{float(size):.2g}": (name, "high") for name, size in SOFT.items()}
     wanted = [(label, side, *measures[label]) for label in measures for side in sides]
     columns = [Column("agent")] + [
-        _ranked(contest, f"{side.upper()} {label}", better) for label, side, _, better in wanted
+        ranked_column(contest, f"{side.upper()} {label}", better)
+        for label, side, _, better in wanted
     ]
     rows = []
     for entry in ranked(contest):
@@ -187,7 +193,7 @@ def normalised_table(contest: Contest) -> Table:
     labels = ("of ceiling", "on solvable", "macro", f"% of {PLANNER}")
     columns = [Column("agent")]
     columns += [
-        _ranked(contest, f"{side.upper()} {label}", digits=1 if label[0] == "%" else 3)
+        ranked_column(contest, f"{side.upper()} {label}", digits=1 if label[0] == "%" else 3)
         for label in labels
         for side in sides
     ]
@@ -229,7 +235,7 @@ def type_table(contest: Contest) -> Table:
     ]
     groups = [(kind, side, at) for kind, side, at in groups if len(at)]
     columns = [Column("agent")] + [
-        _ranked(contest, f"{kind} {side.upper()} ({len(at)})") for kind, side, at in groups
+        ranked_column(contest, f"{kind} {side.upper()} ({len(at)})") for kind, side, at in groups
     ]
     rows = []
     for entry in ranked(contest):
@@ -583,7 +589,7 @@ def _band(seeds: np.ndarray) -> list[Interval | float]:
     return [Interval(band.mean, max(band.low, 0.0), min(band.high, 1.0)) for band in found]
 
 
-def _ranked(contest: Contest, name: str, better: str = "high", digits: int = 3) -> Column:
+def ranked_column(contest: Contest, name: str, better: str = "high", digits: int = 3) -> Column:
     """A column that agents are ranked by; not where a single seed leaves nothing to rank with."""
     is_fair = all(len(entry.seeds) > 1 for entry in contest.entries)
     return Column(name, digits=digits, better=better if is_fair else "")

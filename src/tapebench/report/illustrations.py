@@ -79,7 +79,7 @@ def _draw_pipeline() -> Figure:
         ("Split", "rules to train on\nand rules held out,\naudited for leaks"),
         ("Training", "a rule is drawn at\neach reset and never\nshown; many seeds"),
         ("Exam", "every rule, the same\nstart tapes for all;\nID and OOD apart"),
-        ("Report", "intervals over seeds,\nbeside trivial lines,\nplanner and ceiling"),
+        ("Report", "intervals over seeds,\nbeside baselines,\nplanner and ceiling"),
     )
     with style.styled():
         figure = Figure(figsize=(8.8, 1.7))

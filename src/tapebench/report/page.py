@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 
 from tapebench.base import seeding
+from tapebench.exam import bounds
 from tapebench.exam.bundle import Bundle
 from tapebench.exam.exam import STANDARD
 from tapebench.physics import exact, space
-from tapebench.report import figures
+from tapebench.report import figures, moves
 from tapebench.report.contests import Contest, Findings, made_with
 from tapebench.report.figures import Picture
 from tapebench.report.findings import ranked
@@ -33,17 +34,29 @@ SHOWN_TAPES = 4
 SEARCHED_BY_SCRIPT = 16
 """Tapes up to this length are solved by the page's own script, move by move."""
 
+OPEN = ("-strata", "-main")
+"""Ends of the names of the tables that are open at first."""
+
+SHORTEST = "a shortest way"
+"""The name of episodes that take as few steps as can be."""
+
 NO_CELL = 255
 """In encoded actions: the episode is over."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A contest with all that is shown of it."""
+    """A contest with all that is shown of it; or a set of them over folds, with its first."""
 
     contest: Contest
     tables: tuple[Table, ...]
     pictures: tuple[Picture, ...]
+    set_title: str = ""
+    """Of a set; empty of a contest that stands for itself."""
+
+    @property
+    def title(self) -> str:
+        return self.set_title or self.contest.title
 
 
 @dataclass(frozen=True)
@@ -62,18 +75,19 @@ class Page:
 
 def render(page: Page) -> str:
     """The page as HTML."""
-    runs = sum(len(entry.seeds) for s in page.sections for entry in s.contest.entries)
-    agents = {entry.agent for s in page.sections for entry in s.contest.entries}
+    entries = [entry for contest in page.findings.contests for entry in contest.entries]
+    runs = sum(len(entry.seeds) for entry in entries)
+    agents = {entry.agent for entry in entries}
     lead = f"{runs} finished runs of {len(agents)} agents. " if runs else "No finished runs yet. "
     parts = [
         f"<h1>{escape(page.title)}</h1>",
         f"<p class=lead>{lead}Does an agent generalise to laws it has never seen, and if not, "
         "why? Everything on this page comes from stored results; nothing is loaded from "
         "elsewhere.</p>",
-        _contents(page.sections),
+        _contents(page.sections, page.findings.missing),
         _failures(page.failures),
-        _missing(page.findings.missing),
         *(_section(section) for section in page.sections),
+        _missing(page.findings.missing),
         "<section id=about><h2>What is measured</h2><div class=plots>"
         + "".join(map(_figure, page.illustrations))
         + "</div></section>",
@@ -120,13 +134,14 @@ def asset(name: str) -> str:
     return resources.files("tapebench").joinpath(f"web/{name}").read_text()
 
 
-def _contents(sections: Sequence[Section]) -> str:
+def _contents(sections: Sequence[Section], missing: Sequence[str]) -> str:
     if len(sections) < 2:
         return ""
     links = "".join(
-        f'<li><a href="#{section.contest.slug}">{escape(section.contest.title)}</a></li>'
+        f'<li><a href="#{section.contest.slug}">{escape(section.title)}</a></li>'
         for section in sections
     )
+    links += '<li><a href="#missing">What is missing</a></li>' if missing else ""
     return f"<nav aria-label=Experiments><ul>{links}</ul></nav>"
 
 
@@ -143,19 +158,21 @@ def _missing(missing: Sequence[str]) -> str:
     if not missing:
         return ""
     items = "".join(f"<li>{escape(sentence)}.</li>" for sentence in missing)
-    return f"<section class=missing><h2>What is missing</h2><ul>{items}</ul></section>"
+    return f"<section id=missing class=missing><h2>What is missing</h2><ul>{items}</ul></section>"
 
 
 def _section(section: Section) -> str:
     contest = section.contest
-    first, *others = section.tables
-    blocks = [_table(first), *(_folded(table) for table in others)]
+    blocks = [
+        _table(table) if table.name.endswith(OPEN) else _folded(table) for table in section.tables
+    ]
     drawn = "".join(map(_figure, section.pictures))
     return (
         f'<section id="{contest.slug}" class=contest>'
-        f"<h2>{escape(contest.title)}</h2>{''.join(blocks)}"
+        f"<h2>{escape(section.title)}</h2>{''.join(blocks)}"
         f"<h3>Figures</h3><div class=plots>{drawn}</div>"
-        f'<h3>Rule by rule</h3><div class=explorer data-contest="{contest.slug}">'
+        f"<h3>Rule by rule{f', {contest.exam.split}' if section.set_title else ''}</h3>"
+        f'<div class=explorer data-contest="{contest.slug}">'
         "<noscript>The explorer of rules and episodes needs JavaScript.</noscript></div></section>"
     )
 
@@ -205,8 +222,10 @@ def _document(contest: Contest) -> dict[str, Any]:
     """A contest as the explorer reads it: rules, who reached what, and episodes to watch."""
     exam, task = contest.exam, contest.exam.task
     known = exam.universe.features
-    is_plain = task.goal is not None and not task.noise and exam.trials == 1
+    is_fixed = task.goal is not None and not task.noise and not task.schedule.switches
+    is_plain = is_fixed and exam.trials == 1
     shown = min(SHOWN_TAPES, exam.num_columns) if is_plain else 0
+    episodes = {**_episodes(contest, shown), **_shortest(contest, shown)} if shown else {}
     counts = _histograms(contest)
     listed = []
     for row, rule in enumerate(exam.rules):
@@ -247,12 +266,9 @@ def _document(contest: Contest) -> dict[str, Any]:
                 for name, line in contest.baselines.items()
             ),
         ],
-        "episodes": {
-            **_episodes(contest, shown),
-            **_shortest(contest, shown),
-        }
-        if shown
-        else {},
+        "episodes": {name: _base64(cells) for name, cells in episodes.items()},
+        "judged": moves.encode(exam, episodes),
+        "not_judged": bounds.obstacle(exam),
     }
 
 
@@ -265,16 +281,20 @@ def _bits(tape: int, length: int) -> str:
     return f"{tape:0{length}b}"[::-1]
 
 
-def _episodes(contest: Contest, shown: int) -> dict[str, str]:
-    """Encoded actions by who took them; a second bundle of the same name is numbered."""
-    found: dict[str, str] = {}
-    for bundle in contest.bundles:
+def _episodes(contest: Contest, shown: int) -> dict[str, np.ndarray]:
+    """The cells of the first tapes, `[R, shown, H]`, by who flipped them; -1 after the end.
+
+    A second bundle of the same name is numbered. Cells beyond 254 do not fit into a page: such
+    tapes are too long to draw, and nothing is shown of them.
+    """
+    named: dict[str, np.ndarray] = {}
+    for bundle in contest.bundles if contest.exam.task.length <= NO_CELL else ():
         name, number = _player(bundle), 1
-        while name in found:
+        while name in named:
             number += 1
             name = f"{_player(bundle)} ({number})"
-        found[name] = _encode(bundle, shown)
-    return found
+        named[name] = bundle.episodes.cells[:, :shown]
+    return named
 
 
 def _player(bundle: Bundle) -> str:
@@ -286,27 +306,23 @@ def _player(bundle: Bundle) -> str:
     return f"{policy} ({', '.join([sight, *bundle.conditions.remarks])})"
 
 
-def _encode(bundle: Bundle, shown: int) -> str:
-    """The actions of the first tapes, uint8 `[R, shown, H]`, in base 64; `NO_CELL` after the end.
-
-    Cells beyond 254 do not fit: such tapes are too long to draw, and nothing is shown of them.
-    """
-    cells = bundle.episodes.cells[:, :shown]
-    if bundle.exam.task.length > NO_CELL:
-        return ""
-    return _base64(np.where(cells < 0, NO_CELL, cells))
-
-
 def _base64(cells: np.ndarray) -> str:
-    return base64.b64encode(cells.astype(np.uint8).tobytes()).decode()
+    """Cells as uint8 in base 64, `NO_CELL` after the end."""
+    known = np.where(cells < 0, NO_CELL, cells).astype(np.uint8)
+    return base64.b64encode(known.tobytes()).decode()
 
 
-def _shortest(contest: Contest, shown: int) -> dict[str, str]:
-    """Proved shortest ways of the standard exam at 32 cells; shorter tapes the script solves."""
+def _shortest(contest: Contest, shown: int) -> dict[str, np.ndarray]:
+    """Shortest ways, where moves are judged or, at 32 cells, proved ones are shipped.
+
+    In between the script finds them.
+    """
     exam = contest.exam
+    if not bounds.obstacle(exam):
+        return {SHORTEST: moves.shortest_ways(exam, shown)}
     if exam.task.length != exact.MAX_LENGTH or exam.name != STANDARD or exam.task.goal != 0:
         return {}
-    cells = np.full((len(exam.rules), shown, exam.task.horizon), NO_CELL)
+    cells = np.full((len(exam.rules), shown, exam.task.horizon), -1)
     for row, rule in enumerate(exam.rules):
         answer = exact.exam_answers().get(int(rule))
         if answer is None or answer["exam_version"] != seeding.EXAM_VERSION:
@@ -314,13 +330,14 @@ def _shortest(contest: Contest, shown: int) -> dict[str, str]:
         for column, way in enumerate(answer["exam_witnesses"][:shown]):
             if way is not None and len(way) <= exam.task.horizon:
                 cells[row, column, : len(way)] = way
-    return {"a shortest way": _base64(cells)}
+    return {SHORTEST: cells}
 
 
 def _histograms(contest: Contest) -> dict[int, list[int]]:
     """How many of all tapes need how many steps, for tapes that the script does not solve."""
     task = contest.exam.task
-    if task.length <= SEARCHED_BY_SCRIPT or task.goal != 0 or task.noise:
+    is_plain = task.goal == 0 and not task.noise and not task.schedule.switches
+    if task.length <= SEARCHED_BY_SCRIPT or not is_plain:
         return {}
     try:
         found = exact.shipped_ceilings(task.length, task.horizon)

@@ -10,7 +10,8 @@ from typing import Any
 
 from tapebench.base import files
 from tapebench.exam.baselines import Baseline
-from tapebench.report import findings
+from tapebench.exam.exam import SUBSETS
+from tapebench.report import findings, folds, strata
 from tapebench.report.contests import Contest, made_with, read
 from tapebench.report.tables import AGENT, CEILING, Table
 from tapebench.runs.plan import Plan, duration
@@ -25,6 +26,10 @@ class Row:
     name: str
     kind: str
     """`agent`, `reference` or `ceiling`."""
+    beyond_reflex_id: Interval | None = None
+    """Success on the rules trained on that take more than flipping ones."""
+    beyond_reflex_ood: Interval | None = None
+    """The same on held-out rules."""
     id: Interval | None = None
     ood: Interval | None = None
     drop: Interval | None = None
@@ -45,10 +50,13 @@ class Summary:
     title: str
     facts: tuple[tuple[str, str], ...]
     tables: tuple[Table, ...]
-    """The report's own main table: of every contest that runs of the plan are in, mostly one."""
+    """The report's own main table, after success by stratum: of every contest that runs of the plan
+    are in, mostly one; over folds of the set that they make up, and then the cost of unseen."""
     rows: tuple[Row, ...]
     """Their figures, and an empty row for each agent that no run of is done."""
     failures: tuple[tuple[str, str], ...] = ()
+    costs: tuple[dict[str, Any], ...] = ()
+    """Over folds, what being unseen costs each agent, see `runs.folds.FoldRuns.as_dict`."""
 
 
 def summarise(
@@ -61,35 +69,52 @@ def summarise(
 
     A contest is of all runs that are there, so it may hold more seeds and agents than the plan.
     """
+    known = {exam.hash: baselines for exam in plan.exams}
     contests = [
         contest
         for experiment in dict.fromkeys(spec.experiment for spec in plan.specs)
         if (root / experiment).is_dir()
-        for contest in read(root / experiment, baselines={plan.exam.hash: baselines}).contests
-        if contest.exam.hash == plan.exam.hash
+        for contest in read(root / experiment, baselines=known).contests
+        if contest.exam.hash in known
     ]
-    tables = tuple(map(findings.main_table, contests))
+    sets, others = folds.group(contests)
     wanted = Counter(spec.agent for spec in plan.specs)
-    rows = [row for table in tables for row in _rows(table, wanted)]
+    tables, rows = [], []
+    for contest in others:
+        main, by_stratum = findings.main_table(contest), strata.strata_table(contest)
+        tables += [by_stratum, main] if by_stratum else [main]
+        rows += _rows(main, by_stratum, wanted)
+    for one in sets:
+        main = folds.main_table(one)
+        tables += [main, folds.cost_table(one)]
+        rows += _rows(main, None, wanted)
     named = {row.name for row in rows}
     rows += [Row(agent, AGENT, wanted=wanted[agent]) for agent in wanted if agent not in named]
     return Summary(
-        title=f"TAPE {plan.track.name}",
+        title=f"TAPE {plan.track.label}",
         facts=_facts(plan, root, contests),
-        tables=tables,
+        tables=tuple(tables),
         rows=tuple(rows),
         failures=tuple((failure.run, failure.reason) for failure in failures),
+        costs=tuple(runs.as_dict() for one in sets for runs in one.runs.values()),
     )
 
 
-def _rows(table: Table, wanted: Mapping[str, int]) -> list[Row]:
-    """A main table's rows as values; OOD success also as a share of the table's ceiling."""
-    columns = [column.name for column in table.columns]
+SAME = {"seen": "ID success", "unseen": "OOD success", "cost": "drop", "runs": "seeds"}
+"""What columns over folds are called elsewhere."""
+
+
+def _rows(table: Table, by_stratum: Table | None, wanted: Mapping[str, int]) -> list[Row]:
+    """A main table's rows as values; OOD success also as a share of the table's ceiling. Over folds
+    seen is ID, unseen OOD, and their cost the drop."""
+    columns = [SAME.get(column.name, column.name) for column in table.columns]
     named: list[tuple[str, dict[str, Any]]] = [
         (row.kind, dict(zip(columns, row.cells, strict=True))) for row in table.rows
     ]
+    headline = _headline(by_stratum) if by_stratum else {}
     possible = next(
-        (_interval(cells.get("OOD success")) for kind, cells in named if kind == CEILING), None
+        (_interval(cells.get("OOD success")) for kind, cells in reversed(named) if kind == CEILING),
+        None,
     )
     rows = []
     for kind, cells in named:
@@ -98,6 +123,7 @@ def _rows(table: Table, wanted: Mapping[str, int]) -> list[Row]:
             Row(
                 name,
                 kind,
+                **headline.get(name, {}),
                 id=_interval(cells.get("ID success")),
                 ood=ood,
                 drop=_interval(cells.get("drop")),
@@ -110,6 +136,20 @@ def _rows(table: Table, wanted: Mapping[str, int]) -> list[Row]:
             )
         )
     return rows
+
+
+def _headline(by_stratum: Table) -> dict[str, dict[str, Interval | None]]:
+    """Success on beyond-reflex rules by name and side."""
+    sides = {
+        f"beyond_reflex_{side}": place
+        for place, column in enumerate(by_stratum.columns)
+        for side in SUBSETS
+        if column.name.startswith(f"{strata.HEADLINE} {side.upper()} ")
+    }
+    return {
+        str(row.cells[0]): {side: _interval(row.cells[place]) for side, place in sides.items()}
+        for row in by_stratum.rows
+    }
 
 
 def _interval(cell: Any) -> Interval | None:
@@ -138,7 +178,7 @@ def _facts(plan: Plan, root: Path, contests: Iterable[Contest]) -> tuple[tuple[s
         world += f", cells {', '.join(map(str, track.mask))} hidden"
     facts = [
         ("track", f"{track.name} version {track.version} ({track.hash})"),
-        ("split", f"{plan.split}, {len(plan.exam.train)} ID and {len(plan.exam.test)} OOD rules"),
+        ("split", f"{plan.split}, {_sides(plan)}"),
         ("tapes", world),
         ("training", f"{track.steps:,} steps, the last {track.last} evaluations count"),
         ("exam", f"{track.episodes} start tapes per rule ({plan.exam.hash})"),
@@ -150,6 +190,14 @@ def _facts(plan: Plan, root: Path, contests: Iterable[Contest]) -> tuple[tuple[s
     if unread:
         facts.append(("not counted", f"damaged records of sweeps: {', '.join(unread)}"))
     return (*facts, *made_with(finished))
+
+
+def _sides(plan: Plan) -> str:
+    """How many rules are seen and held out."""
+    if len(plan.exams) > 1:
+        held_out = len({rule for exam in plan.exams for rule in exam.test})
+        return f"each of {held_out} rules held out by one and trained on with the others"
+    return f"{len(plan.exam.train)} ID and {len(plan.exam.test)} OOD rules"
 
 
 def _sweeps(plan: Plan, root: Path) -> tuple[list[dict[str, Any]], list[str]]:

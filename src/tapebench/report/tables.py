@@ -11,7 +11,7 @@ import io
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -100,6 +100,16 @@ class Table:
                     f"a row of {self.name} has {len(row.cells)} cells "
                     f"for {len(self.columns)} columns: {row.cells[:1]}"
                 )
+
+    def select(self, places: Sequence[int]) -> Table:
+        """The same table with these columns."""
+        return replace(
+            self,
+            columns=tuple(self.columns[place] for place in places),
+            rows=tuple(
+                replace(row, cells=tuple(row.cells[place] for place in places)) for row in self.rows
+            ),
+        )
 
     @cached_property
     def marks(self) -> tuple[tuple[str, ...], ...]:

@@ -35,7 +35,7 @@ const nextButton = button("Next tape (n)", "next", next);
 const compareButton = element("button", { type: "button", id: "compare", onclick: compare }, "Compare");
 const saveButton = button("Save result", "save", save);
 root.append(
-  element("div", { class: "choices" }, element("label", { class: "choice" }, "Law ", rule), length.box),
+  element("div", { class: "choices" }, element("label", { class: "choice" }, "Rule ", rule), length.box),
   place, status,
   element("div", { class: "actions" }, helpButton, nextButton, compareButton, saveButton, button("New game", "new", begin), thinking),
   result, canvas,
@@ -80,15 +80,15 @@ async function take(name, asked) {
   focusOn(strip.parts, 0);
 }
 
-// What is known of the law, in the words of the status.
-function law({ shown, rule }) {
-  if (!shown.length) return "law hidden";
-  if (rule !== null) return `law shown: rule ${rule}`;
-  return `law shown by ${{ hint: "a best move", save: "the saved file" }[shown[0]]}`;
+// What the player knows of the rule, as shown in the status.
+function ruleStatus({ shown, rule }) {
+  if (!shown.length) return "rule hidden";
+  if (rule !== null) return `rule shown: ${rule}`;
+  return `rule shown by ${{ hint: "a best move", save: "the saved file" }[shown[0]]}`;
 }
 
 function show(view, best = null) {
-  // An answer that was overtaken by a comparison does not hide the law again.
+  // An answer that was overtaken by a comparison does not hide the rule again.
   const isStale = game?.world === view.world && game.shown.length > view.shown.length;
   game = isStale ? { ...view, shown: game.shown, rule: game.rule } : view;
   hinted = best;
@@ -97,7 +97,7 @@ function show(view, best = null) {
   strip.show(cells, goal, { best: best ? best.cell ?? -1 : -1 });
   const parts = [view.is_won ? `Solved in ${view.cells.length} ${view.cells.length === 1 ? "move" : "moves"}` : view.is_over ? "Out of moves" : `${left} moves left`,
     `distance ${(wrong / cells.length).toFixed(3)} (${wrong} of ${cells.length})`,
-    `tape ${view.episode + 1}`, law(game)];
+    `tape ${view.episode + 1}`, ruleStatus(game)];
   if (best) {
     parts.push(best.cell === null
       ? (best.is_proved ? "there is no way to the goal in time" : "no way was found")
@@ -138,7 +138,7 @@ async function compare() {
   await guard(async () => {
     try {
       const { view, ...found } = await call("compare", { game: asked.game });
-      if (game.world !== asked.world) return; // another law is being played by now
+      if (game.world !== asked.world) return; // another rule is being played by now
       result.replaceChildren(...comparison(view, found));
       game = { ...game, shown: view.shown, rule: view.rule };
     } finally {
@@ -169,7 +169,7 @@ async function save() {
   const { view, saved } = await call("save", { game: game.game }).finally(() => show(game));
   show(view);
   result.replaceChildren(element("p", {}, `Saved: ${saved} (tape verify replays it). ${wasHidden
-    ? "The file holds the law, so it counts as shown on the tapes that follow." : ""}`));
+    ? "The file holds the rule, so it counts as shown on the tapes that follow." : ""}`));
 }
 
 document.addEventListener("keydown", (event) => {

@@ -44,14 +44,30 @@ function storedActions(contest, who, row, tape) {
   return end < 0 ? cells : cells.slice(0, end);
 }
 
+// How the flips of a stored episode compare with the best ones of a player that is not told the
+// rule, by step; null where that is not computed. Three numbers a step, see `report/moves.py`.
+function storedVerdicts(contest, who, row, tape) {
+  if (!Object.hasOwn(contest.judged, who)) return null;
+  contest.unpacked ??= Object.create(null);
+  const parts = (contest.unpacked[who] ??= new DataView(decode(contest.judged[who]).buffer));
+  const from = (row * contest.tapes.length + tape) * contest.horizon;
+  return Array.from({ length: contest.horizon }, (_, step) => {
+    const [best, value, lost] = [0, 2, 4].map((place) => parts.getUint16(6 * (from + step) + place, true));
+    return {
+      cells: Array.from({ length: contest.length }, (_, cell) => cell).filter((cell) => (best >> cell) & 1),
+      value: value / 1e4, lost: (lost & 0x7fff) / 1e4, ignored: lost >> 15 === 1,
+    };
+  });
+}
+
 // A shortest way by the search of this page, or null where it cannot be found here.
 function searchedActions(contest, rule, start) {
   const goal = parseTape(contest.goal), cells = [];
   for (let tape = start; wrongCells(tape, goal);) {
-    const best = bestMove(tape, rule, goal, contest.horizon - cells.length);
+    const best = bestMoves(tape, rule, goal, contest.horizon - cells.length);
     if (!best) return null;
-    cells.push(best.cell);
-    tape = evolve(flip(tape, best.cell), rule);
+    cells.push(best.cells[0]);
+    tape = evolve(flip(tape, best.cells[0]), rule);
   }
   return cells;
 }
@@ -160,8 +176,8 @@ function ruleDetail(contest, row) {
 function episodes(contest, row) {
   if (!contest.tapes.length) return [];
   const entry = contest.rules[row], goal = parseTape(contest.goal);
-  const known = Object.keys(contest.episodes);
-  if (contest.length <= SOLVED_LENGTH) known.push("a shortest way");
+  const shortest = "a shortest way", known = Object.keys(contest.episodes);
+  if (contest.length <= SOLVED_LENGTH && !known.includes(shortest)) known.push(shortest);
   if (!known.length) return [element("p", { class: "note" }, "There are no stored episodes to watch.")];
   const player = makePlayer();
   const note = element("p", { class: "note" });
@@ -175,7 +191,12 @@ function episodes(contest, row) {
     note.textContent = fewest >= 0 ? `From this tape ${fewest} ${fewest === 1 ? "step is" : "steps are"} enough.`
       : fewest === -1 ? "From this tape there is no way to the goal in time."
         : "How many steps this tape needs is not known.";
-    player.load({ rule: entry.rule, goal, horizon: contest.horizon, start, actions });
+    player.load({
+      rule: entry.rule, goal, horizon: contest.horizon, start, actions, fewest,
+      way: storedActions(contest, shortest, row, number),
+      verdicts: storedVerdicts(contest, who.select.value, row, number),
+      unjudged: contest.not_judged || "not among the stored episodes",
+    });
   }
   setTimeout(load);
   return [element("h5", {}, "Episodes"), element("div", { class: "choices" }, who.box, tape.box), note, player.box];

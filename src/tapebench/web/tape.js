@@ -49,13 +49,15 @@ function solve(rule, goal, horizon) {
   return steps;
 }
 
-// The cell on a shortest way and the steps it takes; null where there is no way or it is not known.
-function bestMove(cells, rule, goal, left) {
+// The cells on shortest ways and the steps those take; null where there is no way in time or it is
+// not known.
+function bestMoves(cells, rule, goal, left) {
   const steps = solve(rule, goal, left);
   if (!steps || steps[packTape(cells)] === NO_WAY) return null;
   const options = cells.map((_, cell) => steps[packTape(evolve(flip(cells, cell), rule))]);
   const fewest = Math.min(...options);
-  return fewest === NO_WAY ? null : { cell: options.indexOf(fewest), steps: fewest + 1 };
+  if (fewest === NO_WAY) return null;
+  return { cells: options.flatMap((count, cell) => (count === fewest ? [cell] : [])), steps: fewest + 1 };
 }
 
 // Elements
@@ -142,12 +144,13 @@ function makeStrip(length, press = null) {
   }
   return {
     strip, parts,
-    show(cells, goal, { flipped = -1, best = -1 } = {}) {
+    show(cells, goal, { flipped = -1, best = -1, known = [], unknown = [] } = {}) {
       const ones = cells.filter(Boolean).length;
       strip.setAttribute("aria-label", `tape of ${length} cells, ${ones} ones`);
       parts.forEach((part, i) => {
-        part.className = ["one", "wrong", "flipped", "best"].filter((_, k) =>
-          [cells[i] === 1, cells[i] !== goal[i], i === flipped, i === best][k]).join(" ");
+        part.className = ["one", "wrong", "flipped", "best", "known", "unknown"].filter((_, k) =>
+          [cells[i] === 1, cells[i] !== goal[i], i === flipped, i === best, known.includes(i),
+            unknown.includes(i)][k]).join(" ");
         if (press) {
           part.setAttribute("aria-label", `cell ${i}: ${cells[i]}${i === best ? ", best move" : ""}`);
         }
@@ -161,9 +164,53 @@ function focusOn(parts, at) {
   parts[at].focus();
 }
 
-// Plays an episode step by step. `load` takes { rule, goal, horizon, start, actions }.
+const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
+
+// `cells 2, 3 and 5`; all of them in short, which says as much.
+function listCells(cells, length) {
+  if (cells.length === length) return "any cell";
+  if (cells.length === 1) return `cell ${cells[0]}`;
+  return `cells ${cells.slice(0, -1).join(", ")} and ${cells.at(-1)}`;
+}
+
+// What is best with the rule known, as { cells, text }: by the search of this page, or while the
+// episode is on a proved shortest way, or what follows from there being none; else why it is not known.
+function knownBest({ rule, goal, horizon, start, way, fewest }, cells, at) {
+  const length = cells.length, none = { cells: [], text: "no way to the goal in time" };
+  if (length <= SOLVED_LENGTH) {
+    const best = bestMoves(cells, rule, goal, horizon - at);
+    if (!best) return none;
+    return { cells: best.cells, text: `${listCells(best.cells, length)}; the goal in ${plural(best.steps, "step")}` };
+  }
+  if (fewest === -1) return none;
+  let tape = start;
+  for (const [number, cell] of (way ?? []).entries()) {
+    const left = way.length - number;
+    if (tape.every((value, i) => value === cells[i]) && left <= horizon - at) {
+      return { cells: [cell], text: `cell ${cell}, perhaps others too; the goal in ${plural(left, "step")}` };
+    }
+    tape = evolve(flip(tape, cell), rule);
+  }
+  return { cells: [], why: `more than ${SOLVED_LENGTH} cells, and this tape is on no stored way` };
+}
+
+// Plays an episode step by step. `load` takes { rule, goal, horizon, start, actions }, the stored
+// shortest way and its steps { way, fewest }, and { verdicts, unjudged }: each move judged for a player
+// that is not told the rule, or why there is no such judgement.
 function makePlayer() {
-  const status = element("p", { class: "status", "aria-live": "polite" });
+  const status = element("p", { class: "status" });
+  const row = (kind, label) => {
+    const text = element("dd");
+    return { text, parts: [element("dt", { class: kind }, label), text] };
+  };
+  const rowsOf = {
+    known: row("known", "best if the rule is known"),
+    unknown: row("unknown", "best if it is not"),
+    regret: row("regret", "regret of the flip"),
+  };
+  const verdict = element("dl", { class: "verdict" }, ...Object.values(rowsOf).flatMap(({ parts }) => parts));
+  const say = (name, text, why = "") => rowsOf[name].text.replaceChildren(
+    ...(text ? [text] : [element("span", { title: why }, "–"), why ? element("small", {}, ` ${why}`) : ""]));
   const canvas = element("canvas", { role: "img", "aria-label": "space-time diagram of the episode" });
   const slider = element("input", {
     type: "range", min: 0, max: 0, value: 0, "aria-label": "step",
@@ -180,7 +227,7 @@ function makePlayer() {
   const box = element("div", {
     class: "player", tabindex: 0, role: "group",
     "aria-label": "episode player: arrow keys step, space plays",
-  }, place, controls, status, canvas);
+  }, place, controls, element("div", { "aria-live": "polite" }, status, verdict), canvas);
   let strip = null, episode = null, rows = [[0]], at = 0, timer = null;
   box.addEventListener("keydown", (event) => {
     if (event.target !== box) return;
@@ -214,18 +261,25 @@ function makePlayer() {
   function show(step) {
     at = Math.max(0, Math.min(rows.length - 1, step));
     slider.value = at;
-    const { rule, goal, horizon, actions } = episode, cells = rows[at], cell = actions[at];
-    const wrong = wrongCells(cells, goal);
-    const best = at < horizon && wrong ? bestMove(cells, rule, goal, horizon - at) : null;
-    strip.show(cells, goal, { flipped: cell ?? -1, best: best ? best.cell : -1 });
+    const { goal, horizon, actions, verdicts, unjudged } = episode, cells = rows[at], cell = actions[at];
+    const wrong = wrongCells(cells, goal), isOpen = wrong > 0 && at < horizon;
+    const best = isOpen ? knownBest(episode, cells, at) : { cells: [] };
+    const judged = isOpen && cell !== undefined && verdicts ? verdicts[at] : null;
+    const isHopeless = judged?.value === 0;
+    strip.show(cells, goal, {
+      flipped: cell ?? -1, known: best.cells, unknown: judged && !isHopeless ? judged.cells : [],
+    });
     const parts = [`step ${at} of ${horizon}`, `distance ${(wrong / cells.length).toFixed(3)}`];
     if (!wrong) parts.push("goal reached");
     else if (cell === undefined) parts.push(at < horizon ? "no move is known" : "out of steps");
     else parts.push(`flips cell ${cell}`);
-    if (wrong && cells.length <= SOLVED_LENGTH) {
-      parts.push(best ? `best: cell ${best.cell}, then ${best.steps - 1} more` : "no way to the goal in time");
-    }
     status.textContent = parts.join(" · ");
+    const unknown = isOpen ? (verdicts ? "no flip is stored" : unjudged) : "";
+    say("known", best.text, best.why);
+    if (isHopeless) say("unknown", "any cell; no rule that is still possible can be solved in time");
+    else say("unknown", judged && `${listCells(judged.cells, cells.length)}; success ${judged.value.toFixed(3)} expected`, unknown);
+    const kind = judged?.lost ? (judged.ignored ? ", evidence ignored" : ", control") : "";
+    say("regret", judged && `${judged.lost.toFixed(3)}${kind}`, unknown);
     drawSpacetime(canvas, rows.slice(0, at + 1), actions.slice(0, at + 1), horizon + 1, at);
   }
   return { box, load };

@@ -24,11 +24,11 @@ register(
 )
 
 
-def evaluate(who: Any, **options: Any) -> Outcome:
+def evaluate(agent: Any, **options: Any) -> Outcome:
     """Have a policy, an agent object or a named one sit an exam: see `runs.evaluation.evaluate`."""
     from tapebench.runs import evaluation
 
-    return evaluation.evaluate(who, **options)
+    return evaluation.evaluate(agent, **options)
 
 
 def load(root: str | Path) -> Results:

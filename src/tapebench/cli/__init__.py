@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any
 
 import tyro
 
@@ -11,7 +13,7 @@ from tapebench import __version__
 from tapebench.cli.bayes import Bayes
 from tapebench.cli.bench import Bench
 from tapebench.cli.console import in_a_line
-from tapebench.cli.evaluate import Compare, Evaluate, Unseen, Verify
+from tapebench.cli.evaluate import Compare, Evaluate, Verify
 from tapebench.cli.physics import Exact, Oracle, Show
 from tapebench.cli.play import Play
 from tapebench.cli.query import Power, Query
@@ -19,25 +21,35 @@ from tapebench.cli.report import Report
 from tapebench.cli.reproduce import Reproduce
 from tapebench.cli.splits import Splits
 from tapebench.cli.train import Train
+from tapebench.cli.unseen import Unseen
 
-Command = (
-    Annotated[Bayes, tyro.conf.subcommand("bayes")]
-    | Annotated[Bench, tyro.conf.subcommand("bench")]
-    | Annotated[Compare, tyro.conf.subcommand("compare")]
-    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
-    | Annotated[Exact, tyro.conf.subcommand("exact")]
-    | Annotated[Oracle, tyro.conf.subcommand("oracle")]
-    | Annotated[Play, tyro.conf.subcommand("play")]
-    | Annotated[Power, tyro.conf.subcommand("power")]
-    | Annotated[Query, tyro.conf.subcommand("query")]
-    | Annotated[Report, tyro.conf.subcommand("report")]
-    | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
-    | Annotated[Show, tyro.conf.subcommand("show")]
-    | Annotated[Splits, tyro.conf.subcommand("splits")]
-    | Annotated[Train, tyro.conf.subcommand("train")]
-    | Annotated[Unseen, tyro.conf.subcommand("unseen")]
-    | Annotated[Verify, tyro.conf.subcommand("verify")]
-)
+COMMANDS = {
+    "bayes": Bayes,
+    "bench": Bench,
+    "compare": Compare,
+    "evaluate": Evaluate,
+    "exact": Exact,
+    "oracle": Oracle,
+    "play": Play,
+    "power": Power,
+    "query": Query,
+    "report": Report,
+    "reproduce": Reproduce,
+    "show": Show,
+    "splits": Splits,
+    "train": Train,
+    "unseen": Unseen,
+    "verify": Verify,
+}
+
+
+def _any_command(is_overview: bool) -> Any:
+    """The union of all commands; an overview shows the first sentences of their help alone."""
+    commands = []
+    for name, command in COMMANDS.items():
+        summary = (command.__doc__ or "").split("\n\n")[0] if is_overview else None
+        commands.append(Annotated[command, tyro.conf.subcommand(name, description=summary)])
+    return reduce(or_, commands)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -47,10 +59,10 @@ def main(argv: list[str] | None = None) -> None:
         print(f"tapebench {__version__}")
         return
     command = tyro.cli(
-        Command,
+        _any_command(is_overview=not argv or argv[0].startswith("-")),
         prog="tape",
         args=argv,
-        description="TAPE: does an agent generalise to laws it has never seen?",
+        description="TAPE: does an agent generalise to rules it has never seen?",
         config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff),
     )
     if isinstance(command, Bench) and any(word.split("=")[0] == "--out" for word in argv):

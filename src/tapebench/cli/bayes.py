@@ -1,11 +1,13 @@
-"""`tape bayes`: what an ideal player reaches who is not told the rule."""
+"""`tape bayes`: what an ideal player reaches that is not told the rule."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
 
 from tapebench.cli.console import check_target, progress_bar, screen
 
@@ -22,24 +24,27 @@ MAX_WEIGHTS = 64 * 1024
 class Bayes:
     """The exact price of not knowing the rule: Bayes-optimal play by backward induction.
 
-    Examples: tape bayes --length 8 --horizon 4, and tape bayes --length 8 --heatmap cost.png. The
-    ideal player knows the prior and all that transitions have shown. Beside it stand the ceiling,
-    for who knows the rule, and, with --memoryless, the best policy found that never looks at what
-    the rule does. Up to 16 cells.
+    The ideal player knows the prior and all that transitions have shown. It is printed next to the
+    ceiling, for a player that knows the rule, and, with --memoryless, to the best policy found that
+    never looks at what the rule does. Up to 16 cells.
+
+    For example:
+      tape bayes --length 8 --horizon 4
+      tape bayes --length 8 --heatmap cost.png
     """
 
-    length: int = 8
+    length: Annotated[int, tyro.conf.arg(metavar="CELLS")] = 8
     """Cells on the ring."""
-    horizon: int | None = None
+    horizon: Annotated[int | None, tyro.conf.arg(metavar="STEPS")] = None
     """Steps at most; by default half as many as there are cells."""
-    prior: str = "all"
+    prior: Annotated[str, tyro.conf.arg(metavar="PRIOR")] = "all"
     """Which rules the player thinks possible: all, train (of --split), or a JSON file of integer
     weights by rule, like {"30": 1, "110": 2}."""
-    split: str = "fps30"
+    split: Annotated[str, tyro.conf.arg(metavar="SPLIT")] = "fps30"
     """Split whose sides are reported, and that train refers to."""
     memoryless: bool = False
     """Also search for the best policy of tape and time alone."""
-    heatmap: Path | None = None
+    heatmap: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Draw the cost of not knowing over 3 to --length cells and as many steps, to this file."""
     json: bool = False
     """Print one JSON document."""
@@ -147,9 +152,9 @@ class Bayes:
             [[cells.get((length, steps), float("nan")) for steps in horizons] for length in sizes],
             [str(length) for length in sizes],
             [str(steps) for steps in horizons],
-            x="steps at most, H",
-            y="cells, L",
-            label="ceiling − blind ceiling",
+            x="horizon H (steps)",
+            y="length L (cells)",
+            label="success lost: ceiling − blind ceiling",
             title="What not knowing the rule costs an ideal player",
             digits=3,
         )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class RayOptions:
     """With --executor ray."""
 
-    address: str = "auto"
+    address: Annotated[str, tyro.conf.arg(metavar="ADDRESS")] = "auto"
     """auto for the cluster that this machine is part of, or HOST:PORT."""
     bring_back: bool = False
     """Bring results back through Ray even if the nodes seem to share the results directory."""
@@ -38,17 +38,17 @@ class RayOptions:
 class SlurmOptions:
     """With --executor slurm."""
 
-    jobs: int = 8
-    """Jobs of the array, of one core each; each makes one run after another."""
-    minutes: int = 240
-    """Time limit of a job; one that reaches it is queued again and goes on."""
-    memory: float = 3.0
+    jobs: Annotated[int, tyro.conf.arg(metavar="N")] = 8
+    """Jobs of the array, of one core each; each makes its runs one after another."""
+    minutes: Annotated[int, tyro.conf.arg(metavar="MINUTES")] = 240
+    """Time limit of a job; one that reaches it is queued again and resumes."""
+    memory: Annotated[float, tyro.conf.arg(metavar="GB")] = 3.0
     """GB for a job."""
-    partition: str | None = None
+    partition: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """Partition to run in."""
-    account: str | None = None
+    account: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """Account to charge."""
-    sbatch: tuple[str, ...] = ()
+    sbatch: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[OPTION=VALUE ...]")] = ()
     """Any other options of sbatch, like qos=low constraint=avx2."""
 
 
@@ -56,24 +56,29 @@ class SlurmOptions:
 class Bench:
     """The whole benchmark: make the missing runs of a track, print the main table, write a page.
 
-    Start it again at any time: what is done stays, what was begun goes on.
+    Interrupted runs resume, finished runs are kept.
+
+    For example:
+      tape bench --track smoke
+      tape bench --track full --agents dqn ppo --seeds 5 --plan
     """
 
-    track: str = "lite"
-    """smoke (a minute or two), lite, full (the paper's budget), long or inference."""
-    agents: tuple[str, ...] = ()
+    track: Annotated[str, tyro.conf.arg(metavar="TRACK")] = "lite"
+    """smoke (a minute or two), lite, core, full (the paper's budget) or long; what was published
+    under an older version: lite@2, inference@2."""
+    agents: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[AGENT ...]")] = ()
     """Agents, like dqn ppo; by default all of the track."""
-    split: str | None = None
+    split: Annotated[str | None, tyro.conf.arg(metavar="SPLIT")] = None
     """Split other than the track's."""
-    seeds: str | None = None
+    seeds: Annotated[str | None, tyro.conf.arg(metavar="SEEDS")] = None
     """A number of seeds, or some of them like 3,7; by default those of the track."""
-    results: Annotated[Path, tyro.conf.arg(aliases=["--out"])] = Path("runs")
+    results: Annotated[Path, tyro.conf.arg(metavar="DIR", aliases=["--out"])] = Path("runs")
     """Results directory; the page goes to DIR/report/index.html."""
     plan: bool = False
     """Only list the runs, with the time that they will take."""
-    executor: str = "local"
+    executor: Annotated[str, tyro.conf.arg(metavar="EXECUTOR")] = "local"
     """local, vmap (seeds in one program, for a GPU), ray (extra: ray) or slurm (extra: slurm)."""
-    workers: int | None = None
+    workers: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Runs at a time on local or ray, by default one for each core; on vmap, by default 8."""
     ray: tyro.conf.OmitArgPrefixes[RayOptions] = field(default_factory=RayOptions)
     slurm: tyro.conf.OmitArgPrefixes[SlurmOptions] = field(default_factory=SlurmOptions)
@@ -137,7 +142,7 @@ class Bench:
             title=summary.title,
             failures=summary.failures,
             facts=summary.facts,
-            baselines={planned.exam.hash: baselines},
+            baselines={exam.hash: baselines for exam in planned.exams},
         )
         name_damage(page.findings.damaged)
         return report.write(page, self.results / "report")
@@ -212,7 +217,8 @@ class Bench:
                 planned.exam, lambda _: show("references", next(count), len(baselines.NAMES))
             )
         try:
-            baselines.keep(planned.exam, found, self.results)
+            for exam in planned.exams:  # over folds the same, as rules and tapes are
+                baselines.keep(exam, found, self.results)
         except (ValueError, OSError) as error:
             return found, [in_a_line(error)]
         return found, []
@@ -233,7 +239,7 @@ def print_plan(planned: Plan, slots: int, as_json: bool) -> None:
             }
             for spec in planned.specs
         ]
-        document = {"track": planned.track.name, "split": planned.split, "runs": runs}
+        document = {"track": planned.track.label, "split": planned.split, "runs": runs}
         print(json.dumps({**document, "at_a_time": slots, "seconds": round(total, 1)}))
         return
     takes = {agent: duration(seconds) for agent, seconds in planned.seconds.items()}
@@ -248,17 +254,25 @@ def print_plan(planned: Plan, slots: int, as_json: bool) -> None:
 
 
 def print_summary(summary: Summary, out: Path) -> None:
-    """The report's main table, what it lacks, and in red what failed."""
+    """Success by stratum, the report's main table, what it lacks, and in red what failed."""
     from rich.table import Column, Table
 
+    from tapebench.exam.bounds import NOT_COMPUTED
+    from tapebench.exam.by_stratum import ABOUT
+    from tapebench.report import strata
     from tapebench.runs.sweep import LOG
 
     console = screen()
     if not console.is_terminal:
-        console.width = max(console.width, 110)
+        columns = max((len(made.columns) for made in summary.tables), default=0)
+        console.width = max(console.width, 110, 16 * columns)
     for made in summary.tables:
-        # A window has no room for returns, which are on the page.
-        kept = [at for at, column in enumerate(made.columns) if "return" not in column.name]
+        # A window has no room for what is on the page as well.
+        kept = [
+            place
+            for place, column in enumerate(made.columns)
+            if "return" not in column.name and not column.name.startswith("impossible")
+        ]
         first, *others = (made.columns[at].name for at in kept)
         table = Table(
             Column(first, no_wrap=True),
@@ -273,6 +287,11 @@ def print_summary(summary: Summary, out: Path) -> None:
             # Where there is little room an interval goes below its mean, and stays in one piece.
             table.add_row(*(texts[at].replace(", ", ",") for at in kept))
         console.print(table)
+    headlines = [made for made in summary.tables if made.name.endswith(strata.NAME)]
+    if headlines:
+        console.print(ABOUT, highlight=False)
+    if any(strata.lacks_bounds(made) for made in headlines):
+        console.print(NOT_COMPUTED, highlight=False)
     for line in summary.rows:
         if line.seeds < line.wanted:
             console.print(
@@ -304,4 +323,4 @@ def as_document(summary: Summary, place: Path) -> dict[str, Any]:
         "rows": rows,
         "failures": [{"run": run, "reason": reason} for run, reason in summary.failures],
         "report": str(place),
-    }
+    } | ({"folds": list(summary.costs)} if summary.costs else {})

@@ -94,9 +94,9 @@ class Board:
         if self.talk and state in ("done", "again", "failed"):
             ended = sum(group.done for group in self.groups.values())
             total = sum(group.total for group in self.groups.values())
-            said = {"done": run.scores, "again": f"tried again: {reason}"}.get(state, reason)
+            message = {"done": run.scores, "again": f"tried again: {reason}"}.get(state, reason)
             word = "" if state == "again" else f"{state}  "
-            print(f"{ended}/{total}  {name}  {word}{said}".rstrip(), file=sys.stderr, flush=True)
+            print(f"{ended}/{total}  {name}  {word}{message}".rstrip(), file=sys.stderr, flush=True)
         if state == "done" and not self.names:
             del self.runs[name]
 

@@ -41,13 +41,13 @@ def screen(stderr: bool = False) -> Console:
     return Console(stderr=stderr, markup=False, emoji=False)
 
 
-def load_results(place: Path) -> Results:
+def load_results(root: Path) -> Results:
     """The finished runs under a directory; those that do not count are named on standard error."""
     from tapebench.runs import results
 
-    found = results.load_results(place)
-    name_damage(found.left_out)
-    return found
+    stored = results.load_results(root)
+    name_damage(stored.left_out)
+    return stored
 
 
 def name_damage(damaged: Iterable[Damage]) -> None:
@@ -87,6 +87,14 @@ def parse_rules(text: str) -> str | list[int]:
         ) from None
 
 
+def parse_steps(text: str) -> list[int] | None:
+    """Steps separated by commas; None for none."""
+    try:
+        return [int(step) for step in text.split(",")] if text else None
+    except ValueError:
+        raise ValueError(f"unknown steps {text!r}: name them like 4 or 2,5") from None
+
+
 Show = Callable[[str, int, int], None]
 """Told what is being done, how much of it is, and how much there is."""
 
@@ -113,10 +121,10 @@ def progress() -> Iterator[Show]:
     ) as bars:
         stages: dict[str, Any] = {}
 
-        def show(what: str, done: int, total: int) -> None:
-            if what not in stages:
-                stages[what] = bars.add_task(what, total=total)
-            bars.update(stages[what], completed=done, total=total)
+        def show(stage: str, done: int, total: int) -> None:
+            if stage not in stages:
+                stages[stage] = bars.add_task(stage, total=total)
+            bars.update(stages[stage], completed=done, total=total)
 
         yield show
 
@@ -137,11 +145,11 @@ def ends(interval: Sequence[float]) -> str:
 
 def free_name(path: Path) -> Path:
     """The path, or with a number if something is there already: nothing is overwritten."""
-    number, found = 1, path
-    while found.exists():
+    number, candidate = 1, path
+    while candidate.exists():
         number += 1
-        found = path.with_stem(f"{path.stem}-{number}")
-    return found
+        candidate = path.with_stem(f"{path.stem}-{number}")
+    return candidate
 
 
 def check_target(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`tape evaluate|compare|unseen|verify`: sit an exam, compare those who did, replay a result."""
+"""`tape evaluate|compare|verify`: sit an exam, compare those who did, replay a result."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tapebench.cli.console import (
     free_name,
     name_damage_in,
     parse_rules,
+    parse_steps,
     progress,
     screen,
 )
@@ -27,30 +28,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExamOptions:
-    """What is asked."""
+    """The exam: rules, start tapes and task."""
 
-    split: str = "fps30"
+    split: Annotated[str, tyro.conf.arg(metavar="SPLIT")] = "fps30"
     """Split whose two sides are asked about."""
-    exam: str = "standard"
+    exam: Annotated[str, tyro.conf.arg(metavar="EXAM")] = "standard"
     """standard, or fresh:SALT for another exam of the same kind."""
-    episodes: int = 20
+    episodes: Annotated[int, tyro.conf.arg(metavar="N")] = 20
     """Start tapes for every rule."""
-    trials: int = 1
+    trials: Annotated[int, tyro.conf.arg(metavar="N")] = 1
     """Times in a row that the same rule is met with memory kept."""
-    rules: str = "all"
+    rules: Annotated[str, tyro.conf.arg(metavar="RULES")] = "all"
     """all, train, test, or rules like 0,30,110."""
-    length: int = 32
+    length: Annotated[int, tyro.conf.arg(metavar="CELLS")] = 32
     """Cells on the ring."""
-    horizon: int | None = None
+    horizon: Annotated[int | None, tyro.conf.arg(metavar="STEPS")] = None
     """Steps at most; by default as many as there are cells."""
-    goal: str = "zeros"
+    goal: Annotated[str, tyro.conf.arg(metavar="GOAL")] = "zeros"
     """zeros, random, or the cells of a tape like 0110..."""
     observe_goal: bool = False
     """Show the goal's cells after t/H."""
-    noise: float = 0.0
+    noise: Annotated[float, tyro.conf.arg(metavar="P")] = 0.0
     """Probability that a cell flips after each update."""
-    mask: str = ""
+    mask: Annotated[str, tyro.conf.arg(metavar="CELLS")] = ""
     """Cells hidden from the observation, like 0,4."""
+    switch: Annotated[str, tyro.conf.arg(metavar="STEPS")] = ""
+    """Steps at which the rule changes to another of its side, like 4 or 2,5."""
 
     def make(self) -> Any:
         from tapebench.exam.exam import make_exam
@@ -71,30 +74,44 @@ class ExamOptions:
             observe_goal=self.observe_goal,
             noise=self.noise,
             mask=mask,
+            switch=parse_steps(self.switch),
         )
 
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Have a policy sit the exam, and read its score beside baselines, planner and ceiling."""
+    """Evaluate a policy on the exam, next to baselines, planner and exact ceilings.
 
-    policy: tyro.conf.Positional[str]
+    For example:
+      tape evaluate flip-ones --length 9 --horizon 4
+      tape evaluate my_agents:make --exam fresh:2027 --bundle result.tape
+    """
+
+    policy: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="POLICY")]
     """A name (random, flip-ones, greedy, mpc, beam, optimal, bayes, bayes-train, belief-planner,
-    belief-planner-train), a directory of runs, or package.module:factory for an agent of yours."""
-    asked: tyro.conf.OmitArgPrefixes[ExamOptions] = field(default_factory=ExamOptions)
-    seeds: int = 1
+    belief-planner-train, bayes-optimal, memoryless), a directory of runs, one of the package's own
+    like published/full/rppo/fps30, or package.module:factory for an agent of yours."""
+    more: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[DIR ...]")] = ()
+    """More directories of runs: settings of the same agent that differ in what they are given about
+    the rule (their option context). What lies between their scores is printed then."""
+    exam_options: tyro.conf.OmitArgPrefixes[ExamOptions] = field(default_factory=ExamOptions)
+    seeds: Annotated[int, tyro.conf.arg(metavar="N")] = 1
     """Repeat with so many seeds of the policy's own draws."""
     lesions: bool = False
-    """Also swap and clear its memory within episodes: what it loses it owes to knowing this law."""
+    """Also swap and clear its memory within episodes: what it owes to knowing this law is at most
+    what it loses."""
+    lesion_steps: Annotated[str | None, tyro.conf.arg(metavar="STEPS")] = None
+    """Steps after which that is done, like 1,2,4; by default all, or 1, 2, 4, 8, ... if there are
+    more than eight. Implies --lesions."""
     subprocess: bool = False
     """Run package.module:factory in a process of its own."""
-    deadline: float = 60.0
+    deadline: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = 60.0
     """Seconds for one call of an agent in its own process."""
     traceback: bool = False
     """If the agent fails, show the traceback of its code."""
-    bundle: Path | None = None
+    bundle: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Write every action to this file, for others to verify."""
-    out: Path | None = None
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Write one row per episode to this Parquet file."""
     json: bool = False
     """Print one JSON document."""
@@ -108,9 +125,13 @@ class Evaluate:
         for target in (self.bundle, self.out):
             if target is not None:
                 check_target(target)
+        if self.more:
+            self.run_contexts()
+            return
         if self.bundle is not None and self.seeds > 1:
             raise ValueError("a bundle holds one run: leave out --seeds or --bundle")
-        exam = self.asked.make()
+        exam = self.exam_options.make()
+        lesions = self.lesions if self.lesion_steps is None else _parse_steps(self.lesion_steps)
         if self.bundle is not None:
             check_size(exam)
         name_damage_in(self.policy)
@@ -122,7 +143,7 @@ class Evaluate:
                     seeds=self.seeds,
                     subprocess=self.subprocess,
                     deadline=self.deadline,
-                    lesions=self.lesions,
+                    lesions=lesions,
                     progress=show,
                 )
                 document = outcome.score
@@ -158,17 +179,46 @@ class Evaluate:
         if failures:
             raise ValueError("; ".join(failures))
 
+    def run_contexts(self) -> None:
+        """Have several settings of an agent sit the exam, and print what lies between them."""
+        from tapebench.runs import contexts, evaluation
+
+        if self.bundle is not None or self.out is not None or self.lesions or self.lesion_steps:
+            raise ValueError("--bundle, --out and --lesions are for one policy: name one")
+        paths = [Path(name) for name in (self.policy, *self.more)]
+        for path in paths:
+            if not path.is_dir():
+                raise ValueError(f"there is no {path}: of several, each is a directory of runs")
+        name_damage_in(self.policy, *self.more)
+        exam = self.exam_options.make()
+        by_context = contexts.sort_by_context(paths)
+        with progress() as show:
+            outcomes = {
+                name: evaluation.evaluate(path, exam, progress=show)
+                for name, path in by_context.items()
+            }
+            document = contexts.gaps(outcomes)
+        if self.json:
+            print(json.dumps(document))
+        else:
+            print_contexts(document)
+
 
 @dataclass(frozen=True)
 class Compare:
-    """Have two policies sit the same exam: where do they differ, and by how much?"""
+    """Compare two policies on the same exam: where do they differ, and by how much?
 
-    a: tyro.conf.Positional[str]
+    For example:
+      tape compare flip-ones greedy
+      tape compare mine.tape yours.tape --json
+    """
+
+    a: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="POLICY|BUNDLE")]
     """A policy as for tape evaluate, or the file of a bundle."""
-    b: tyro.conf.Positional[str]
+    b: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="POLICY|BUNDLE")]
     """Another."""
-    asked: tyro.conf.OmitArgPrefixes[ExamOptions] = field(default_factory=ExamOptions)
-    seeds: int = 1
+    exam_options: tyro.conf.OmitArgPrefixes[ExamOptions] = field(default_factory=ExamOptions)
+    seeds: Annotated[int, tyro.conf.arg(metavar="N")] = 1
     """Repeat with so many seeds of the policies' own draws."""
     json: bool = False
     """Print one JSON document."""
@@ -176,7 +226,7 @@ class Compare:
     def run(self) -> None:
         from tapebench.runs import compare
 
-        exam = self.asked.make()
+        exam = self.exam_options.make()
         name_damage_in(self.a, self.b)
         with progress() as show:
             sides = [
@@ -191,52 +241,18 @@ class Compare:
 
 
 @dataclass(frozen=True)
-class Unseen:
-    """What does it cost an agent that a law was not trained on? Each rule is held against itself.
-
-    A drop from seen to held-out rules compares different rules. Train the same agent with two
-    splits, two seeds or more of each, and have every seed sit the exam of its split: this compares
-    success on a rule where it was trained on and where it was held out.
-    """
-
-    results: tyro.conf.Positional[tuple[str, ...]] = ()
-    """Bundles and directories of runs, of two splits or more."""
-    as_: Annotated[str | None, tyro.conf.arg(name="as")] = None
-    """Take all of them for seeds of one agent, under this name, whatever they call themselves."""
-    json: bool = False
-    """Print one JSON document."""
-
-    def run(self) -> None:
-        from tapebench.runs import compare
-
-        if not self.results:
-            raise ValueError(
-                "name results of one agent trained with two splits, two seeds or more of each: "
-                "bundles, like tape unseen fps30-*.tape matched30-*.tape, or directories of runs, "
-                "like tape unseen runs/main/dqn/fps30 runs/main/dqn/matched30"
-            )
-        name_damage_in(*self.results)
-        found = []
-        for path in self.results:
-            if not Path(path).exists():
-                raise ValueError(f"there is no {path}: name bundles or directories of runs")
-            found.append(compare.load_result(Path(path)))
-        document = compare.unseen(found, self.as_)
-        if self.json:
-            print(json.dumps(document))
-        else:
-            print_unseen(document)
-
-
-@dataclass(frozen=True)
 class Verify:
     """Replay every action of a result bundle: does it prove what it claims?
 
     Replay proves outcomes. The evaluator gives an agent observations only, but that a bundle was
     made so is declared: anybody can write down the best actions.
+
+    For example:
+      tape verify result.tape
+      tape verify result.tape --json
     """
 
-    bundle: tyro.conf.Positional[Path]
+    bundle: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="BUNDLE")]
     """The file."""
     json: bool = False
     """Print one JSON document."""
@@ -281,6 +297,13 @@ class Verify:
         print(f"Made: {describe(found.conditions)}, as the bundle says.")
 
 
+def _parse_steps(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(step) for step in text.split(","))
+    except ValueError:
+        raise ValueError(f"unknown --lesion-steps {text!r}: name steps like 1,2,4") from None
+
+
 def describe(conditions: Conditions) -> str:
     """How a result was made, in a few words."""
     rows = {
@@ -292,16 +315,19 @@ def describe(conditions: Conditions) -> str:
 
 
 def print_score(document: dict[str, Any]) -> None:
-    """The score as tables: the policy beside its lines, then by type, then by trial."""
+    """The score as tables: by stratum, then as a whole, by type and by trial."""
     from rich.table import Table
 
     from tapebench.exam.seating import Conditions
 
     console = screen()
+    print_strata(document)
     title = (
         f"Strict success on {document['split']}, L = {document['length']}, "
         f"H = {document['horizon']}, {document['exam']} exam"
     )
+    if "switch" in document:
+        title += f", the rule switches at {', '.join(map(str, document['switch']))}"
     table = Table("policy", "", "ID", "OOD", "drop", title=title)
     subsets = [name for name in ("id", "ood") if document[name]]
     both = len(subsets) == 2
@@ -359,8 +385,6 @@ def print_score(document: dict[str, Any]) -> None:
             f"of the drop {document['drop']:+.3f}, {document['drop_composition']:+.3f} comes from "
             f"which rules are held out and {document['drop_rest']:+.3f} is left for generalisation"
         )
-    if "apart" in document:
-        print_apart(document["apart"])
     if "lesions" in document:
         print_lesions(document["lesions"])
     kinds = Table("type", "subset", "rules", "success", "ceiling", "return", title="By type")
@@ -379,25 +403,66 @@ def print_score(document: dict[str, Any]) -> None:
         console.print(trials)
 
 
-def print_apart(document: dict[str, Any]) -> None:
-    """A score taken apart against exact play, what is beyond reflex first."""
-    from rich.table import Table
+def print_strata(document: dict[str, Any]) -> None:
+    """Success by stratum, beyond-reflex first, next to baselines and bounds."""
+    from rich.table import Column, Table
 
-    columns = ("ceiling", "blind_ceiling", "success", "not_knowing", "shortfall")
-    headers = (name.replace("_", "\n") for name in columns)
-    table = Table("rules", "", *headers, title="Taken apart against exact play")
-    for kind in ("beyond-reflex", "reflex", "impossible", "all"):
-        for side in ("id", "ood"):
-            row = document.get(side, {}).get(kind)
-            if row:
-                figures = (f"{row[name]:.3f}" for name in columns)
-                table.add_row(kind, f"{row['rules']} {side.upper()}", *figures)
+    from tapebench.exam.bounds import NOT_COMPUTED
+    from tapebench.exam.by_stratum import ABOUT
+
     console = screen()
+    if document["no_strata"]:
+        console.print(f"no success by stratum: {document['no_strata']}")
+        return
+    rows = [
+        (kind, side, row)
+        for kind, sides in document["by_stratum"].items()
+        if kind != "impossible"
+        for side, row in sides.items()
+    ]
+    heads = (f"{kind}\n{side.upper()} ({row['rules']})" for kind, side, row in rows)
+    table = Table(
+        "policy",
+        *(Column(head, justify="right") for head in heads),
+        title=f"Success by stratum, with the number of rules; 95% over {document['interval_over']}",
+    )
+
+    def add(label: str, values: Sequence[float | None], sign: str = "") -> None:
+        table.add_row(label, *("–" if v is None else f"{v:{sign}.3f}" for v in values))
+
+    reached = (
+        "–" if row["success"] is None else f"{row['success']:.3f}\n{ends(row['interval'])}"
+        for *_, row in rows
+    )
+    table.add_row(document["policy"], *reached, end_section=True)
+    for name in (*document["lines"], "memoryless", "blind_ceiling", "ceiling"):
+        label = {"blind_ceiling": "blind ceiling", "ceiling": "exact ceiling"}.get(name, name)
+        add(label, [row[name] for *_, row in rows])
+    if "apart" in document:
+        table.add_section()
+        for name in ("not_knowing", "shortfall"):
+            apart = [document["apart"][side][kind][name] for kind, side, _ in rows]
+            add(name.replace("_", " "), apart, sign="+")
     console.print(table)
-    ignored, control = document["evidence_ignored"], document["control"]
+    console.print(ABOUT, highlight=False)
+    if all(row["blind_ceiling"] is None or row["memoryless"] is None for *_, row in rows):
+        console.print(NOT_COMPUTED, highlight=False)
+    for side, row in document["by_stratum"].get("impossible", {}).items():
+        if row["success"] is not None:
+            console.print(
+                f"on {row['rules']} impossible {side.upper()} rules: {row['success']:.3f}, "
+                f"with a ceiling of {row['ceiling']:.3f}",
+                highlight=False,
+            )
+    if "apart" not in document:
+        return
+    ignored, control = (document["apart"][name] for name in ("evidence_ignored", "control"))
     console.print(
-        f"by move: {ignored + control:.3f} are lost, {ignored:.3f} of it by moves that are optimal "
-        f"for who has seen less of the law (evidence ignored), {control:.3f} by others (control)"
+        "not knowing: exact ceiling - blind ceiling; shortfall: blind ceiling - success\n"
+        f"by move: {ignored + control:.3f} are lost over all rules, {ignored:.3f} of it by moves "
+        "that are optimal for a player who has seen less of the rule (evidence ignored), "
+        f"{control:.3f} by others (control)",
+        highlight=False,
     )
 
 
@@ -405,24 +470,67 @@ def print_lesions(document: dict[str, Any] | str) -> None:
     """What is lost when a memory is exchanged within an episode."""
     from rich.table import Table
 
+    console = screen()
     if isinstance(document, str):
-        screen().print(f"lesions: none, {document}")
+        console.print(f"lesions: none, {document}")
         return
-    table = Table("before step", "memory", "ID", "OOD", title="Success lost by lesions of memory")
-    for kind, sides in document.items():
-        for place in range(len(next(iter(sides.values())))):
-            row = {side: found[place] for side, found in sides.items()}
-            figures = (
-                f"{row[side]['lost']:+.3f} {ends(row[side]['interval'])}" if side in row else ""
-                for side in ("id", "ood")
-            )
-            table.add_row(str(place + 2), kind, *figures)
+
+    def cells(sides: dict[str, Any], place: int | None = None) -> list[str]:
+        rows = [sides.get(side) for side in ("id", "ood")]
+        chosen = [row if place is None or row is None else row[place] for row in rows]
+        return [f"{row['lost']:+.3f} {ends(row['interval'])}" if row else "" for row in chosen]
+
+    title = "Success lost by lesions of memory, once or from then on; 95% over rules"
+    table = Table("memory", "after steps", "ID", "OOD", title=title)
+    for kind in ("swapped on", "swapped", "cleared"):
+        for place, step in enumerate(document["steps"]):
+            table.add_row(kind, str(step), *cells(document[kind], place))
+        table.add_section()
+    table.add_row("swapped on", "mean", *cells(document["law"]))
+    for kind, group in document.get("by_stratum", {}).items():
+        if group["law"]:
+            table.add_row("", f"  {kind}", *cells(group["law"]))
+    console.print(table)
+    where, decisive = "all rules", document["law"]
+    if "by_stratum" in document:  # a reflex can be thrown off without any law being acted on
+        where, decisive = "beyond-reflex rules", document["by_stratum"]["beyond-reflex"]["law"]
+    verdicts = [
+        f"{side.upper()} {'yes' if row['interval'][0] > 0 else 'not shown'}"
+        for side, row in decisive.items()
+    ]
+    console.print(
+        "loses by swaps of memory, as an agent that acts on the law would "
+        f"(mean of swapped on, {where}, above zero): "
+        f"{', '.join(verdicts) or 'too few rules to tell'}",
+        highlight=False,
+    )
+
+
+def print_contexts(document: dict[str, Any]) -> None:
+    """The scores of one agent by what it is given about the rule, and the gaps between them."""
+    from rich.table import Table
+
+    sides = [side for side in ("id", "ood") if side in document]
+    heads = (f"{side.upper()} ({document[side]['rules']} rules)" for side in sides)
+    title = f"{document['policy']} on {document['split']}, by what it is given"
+    table = Table("", *heads, title=title)
+    labels = {"ceiling": "exact ceiling", "rule": "rule", "evidence": "exact evidence"}
+    for name in ("ceiling", "rule", "evidence", "none"):
+        if name in document[sides[0]]:
+            means = (f"{document[side][name]:.3f}" for side in sides)
+            table.add_row(labels.get(name, "nothing"), *means)
+    table.add_section()
+    for name in document[sides[0]]["gaps"]:
+        gaps = (document[side]["gaps"][name] for side in sides)
+        table.add_row(name, *(f"{gap['mean']:+.3f} {ends(gap['interval'])}" for gap in gaps))
     screen().print(table)
 
 
 def print_comparison(document: dict[str, Any]) -> None:
-    """The comparison as a table."""
+    """The comparison as a table, what is beyond reflex first."""
     from rich.table import Table
+
+    from tapebench.exam.by_stratum import ABOUT
 
     columns = ["", "A", "B", "A - B", "95%", "rules won : lost"]
     over_seeds = document["interval_over"] == "seeds"
@@ -433,39 +541,30 @@ def print_comparison(document: dict[str, Any]) -> None:
         for side in ("a", "b")
     )
     table = Table(*columns, title="; ".join(names))
-    for subset in ("id", "ood"):
-        row = document[subset]
-        if not row:
-            continue
-        cells = [subset.upper(), f"{row['a']:.3f}", f"{row['b']:.3f}", f"{row['difference']:+.3f}"]
+
+    def add(label: str, row: dict[str, Any] | None) -> None:
+        if row is None:
+            table.add_row(label, *("–" for _ in columns[1:]))
+            return
+        cells = [label, f"{row['a']:.3f}", f"{row['b']:.3f}", f"{row['difference']:+.3f}"]
         cells += [ends(row["interval"]), f"{row['rules_won']} : {row['rules_lost']}"]
         if over_seeds:
             wider = row.get("interval_over_rules_too")
             cells += [ends(wider) if wider else "", f"{row['improvement']:.2f}"]
-            cells.append(f"{row['p_holm']:.2g}")
+            cells.append(f"{row['p_holm']:.2g}" if "p_holm" in row else "")
         table.add_row(*cells)
+
+    for kind, sides in document["by_stratum"].items():
+        for side, row in sides.items():
+            add(f"{kind} {side.upper()}", row)
+        table.add_section()
+    for side in ("id", "ood"):
+        if document[side]:
+            add(f"all {side.upper()}", document[side])
     console = screen()
     console.print(table)
     console.print(f"interval over {document['interval_over']}, paired on the same exam")
-
-
-def print_unseen(document: dict[str, Any]) -> None:
-    """What an unseen law costs, as a table and a sentence."""
-    from rich.table import Table
-
-    def shown(interval: dict[str, float] | None) -> str:
-        if interval is None:
-            return ""
-        return f"{interval['mean']:+.3f} {ends([interval['low'], interval['high']])}"
-
-    title = f"{', '.join([*document['names'], *document['remarks']])}, {document['exam']} exam"
-    table = Table("split", "seeds", "ID", "OOD", "drop", "cost of being held out", title=title)
-    for split, row in document["splits"].items():
-        means = (f"{row[side]:.3f}" for side in ("id", "ood"))
-        table.add_row(split, str(row["seeds"]), *means, shown(row["drop"]), shown(row["cost"]))
-    console = screen()
-    console.print(table)
-    console.print(
-        f"not to have been trained on a rule costs {shown(document['cost'])} of success "
-        f"(95% over {document['interval_over']})"
-    )
+    if document["no_strata"]:
+        console.print(f"no success by stratum: {document['no_strata']}")
+    else:
+        console.print(ABOUT, highlight=False)

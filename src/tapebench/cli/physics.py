@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from tapebench.cli.console import check_target, ends, parse_rules, progress_bar, report, screen
+from tapebench.cli.console import (
+    check_target,
+    ends,
+    parse_rules,
+    parse_steps,
+    progress_bar,
+    report,
+    screen,
+)
 
 if TYPE_CHECKING:
     from tapebench.tasks.task import Task
@@ -18,24 +26,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Show:
-    """Draw an episode as a space-time diagram: time runs down, flips are marked."""
+    """Draw an episode as a space-time diagram: time runs down, flips are marked.
+
+    For example:
+      tape show --rule 30 108
+      tape show --rule 110 --policy optimal --length 16 --png episode.png
+    """
 
     rule: Annotated[tuple[int, ...], tyro.conf.arg(metavar="RULE [RULE ...]")] = (30,)
     """Rules to draw, side by side."""
-    policy: str = "random"
-    """Who flips: random, flip-ones, greedy, mpc, beam, optimal, bayes, belief-planner; or none to
-    watch the rule alone."""
-    length: int = 32
+    policy: Annotated[str, tyro.conf.arg(metavar="POLICY")] = "random"
+    """Policy: random, flip-ones, greedy, mpc, beam, optimal, bayes or belief-planner; none to watch
+    the rule alone."""
+    length: Annotated[int, tyro.conf.arg(metavar="CELLS")] = 32
     """Cells on the ring."""
-    horizon: int = 32
+    horizon: Annotated[int, tyro.conf.arg(metavar="STEPS")] = 32
     """Steps at most."""
-    episode: int = 0
+    episode: Annotated[int, tyro.conf.arg(metavar="N")] = 0
     """Which of the exam's start tapes."""
-    seed: int = 0
+    seed: Annotated[int, tyro.conf.arg(metavar="SEED")] = 0
     """Seed of the policy's own draws."""
-    split: str = "fps30"
+    split: Annotated[str, tyro.conf.arg(metavar="SPLIT")] = "fps30"
     """Split that says which rules are held out."""
-    png: Path | None = None
+    png: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Write the diagram to this file as a picture instead."""
 
     def run(self) -> None:
@@ -89,27 +102,38 @@ class Show:
         return render.Panel(title, f"{about}; {outcome}", traced.tolist(), flips.tolist())
 
 
+SHOWN_SEQUENCES = 50
+"""Sequences of rules in the table of `tape exact --switch`."""
+
+
 @dataclass(frozen=True)
 class Exact:
     """From which tapes can the goal be reached at all, and in how few steps? By exhaustive search.
 
-    Lengths up to 24 need nothing more; up to 32 need the extra `exact`. What was found for the
-    zero goal at 32 cells is shipped and read unless --search is given.
+    Up to 24 cells need nothing more; up to 32 need the extra `exact`. Answers for the zero goal at
+    32 cells are shipped, and read unless --search is given.
+
+    For example:
+      tape exact --length 16
+      tape exact --length 20 --rules 30,110 --json
     """
 
-    length: int = 16
+    length: Annotated[int, tyro.conf.arg(metavar="CELLS")] = 16
     """Cells on the ring."""
-    horizon: int | None = None
+    horizon: Annotated[int | None, tyro.conf.arg(metavar="STEPS")] = None
     """Steps at most; by default as many as there are cells."""
-    rules: str = "all"
+    rules: Annotated[str, tyro.conf.arg(metavar="RULES")] = "all"
     """all, train or test (of --split), or rules like 0,30,110."""
-    split: str = "fps30"
+    split: Annotated[str, tyro.conf.arg(metavar="SPLIT")] = "fps30"
     """Split that train and test refer to."""
-    goal: str = "zeros"
+    goal: Annotated[str, tyro.conf.arg(metavar="GOAL")] = "zeros"
     """zeros, or the cells of a tape like 0110..."""
-    noise: float = 0.0
-    """Each cell flips with this probability after the update: the best chance of success then, for
-    who knows the rule, up to 20 cells."""
+    noise: Annotated[float, tyro.conf.arg(metavar="P")] = 0.0
+    """Each cell flips with this probability after the update: shows the success of an optimal
+    policy that knows the rule, up to 20 cells."""
+    switch: Annotated[str, tyro.conf.arg(metavar="STEPS")] = ""
+    """Steps at which the rule changes to another of --rules, like 4 or 2,5: what can be reached by
+    a player that knows all rules and times, for every sequence of rules, up to 16 cells."""
     search: bool = False
     """Search again even where the answer is shipped."""
     json: bool = False
@@ -130,43 +154,93 @@ class Exact:
             rules=which,
             goal=self.goal,
             noise=self.noise,
+            switch=parse_steps(self.switch),
         )
         if task.goal is None:
             raise ValueError("the goal must be one tape: use zeros or its cells")
+        if task.schedule.switches:
+            self._print_switching(task)
+            return
         if task.noise:
             self._print_noisy(task)
             return
         exact.check_reach(task.length)
         is_shipped = task.length == exact.MAX_LENGTH and horizon <= 32 and task.goal == 0
         if is_shipped and not self.search:
-            known = exact.shipped_ceilings(task.length, horizon)
-            solved = {rule: known[rule] for rule in task.rules}
+            shipped = exact.shipped_ceilings(task.length, horizon)
+            solved = {rule: shipped[rule] for rule in task.rules}
         else:
             with progress_bar(f"exact, L = {task.length}", len(task.rules)) as advance:
                 solved = exact.reach_all(task.rules, task.length, horizon, task.goal, advance)
-        mean = sum(found.solvable for found in solved.values()) / len(solved)
+        mean = sum(answer.solvable for answer in solved.values()) / len(solved)
         if self.json:
             document = {
                 "length": task.length,
                 "horizon": horizon,
                 "goal": f"{task.goal:0{task.length}b}"[::-1],
                 "mean_ceiling": mean,
-                "rules": {str(rule): found.as_dict() for rule, found in solved.items()},
+                "rules": {str(rule): answer.as_dict() for rule, answer in solved.items()},
             }
             print(json.dumps(document))
             return
         title = f"Exact reachability, L = {task.length}, H = {horizon}"
         table = Table("rule", "solvable", "worst case (steps)", "mean (steps)", title=title)
-        for rule, found in solved.items():
-            row = f"{found.solvable:.6f}", str(found.max_steps), f"{found.mean_steps:.3f}"
+        for rule, answer in solved.items():
+            row = f"{answer.solvable:.6f}", str(answer.max_steps), f"{answer.mean_steps:.3f}"
             table.add_row(str(rule), *row)
         console = screen()
         console.print(table)
-        everywhere = sum(found.solvable == 1 for found in solved.values())
+        everywhere = sum(answer.solvable == 1 for answer in solved.values())
         console.print(
             f"mean ceiling over {len(solved)} rules: {mean:.4f}; "
             f"solvable from every tape: {everywhere} rules"
         )
+
+    def _print_switching(self, task: Task) -> None:
+        from rich.table import Table
+
+        from tapebench.physics import switching
+
+        if task.noise:
+            raise ValueError("what can be reached is computed with --noise or --switch, not both")
+        switches = task.schedule.switches
+        count = switching.count_sequences(len(task.rules), len(switches))
+        with progress_bar(f"exact, rules that switch, L = {task.length}", count) as advance:
+            found = switching.ceilings(
+                task.rules, switches, task.length, task.horizon, task.goal or 0, advance
+            )
+        mean = sum(reach.solvable for reach in found.values()) / len(found)
+        if self.json:
+            document = {
+                "length": task.length,
+                "horizon": task.horizon,
+                "goal": f"{task.goal:0{task.length}b}"[::-1],
+                "switch": list(switches),
+                "mean_ceiling": mean,
+                "mean_ceiling_excluding_goal": sum(
+                    reach.solvable_excluding_goal for reach in found.values()
+                )
+                / len(found),
+                "sequences": {
+                    ",".join(map(str, rules)): reach.as_dict() for rules, reach in found.items()
+                },
+            }
+            print(json.dumps(document))
+            return
+        steps = ", ".join(map(str, switches))
+        title = (
+            f"Exact reachability, L = {task.length}, H = {task.horizon}, "
+            f"rules and times known, switch at {steps}"
+        )
+        table = Table("rules", "solvable", "worst case (steps)", "mean (steps)", title=title)
+        for rules, reach in list(found.items())[:SHOWN_SEQUENCES]:
+            row = f"{reach.solvable:.6f}", str(reach.max_steps), f"{reach.mean_steps:.3f}"
+            table.add_row(", ".join(map(str, rules)), *row)
+        console = screen()
+        console.print(table)
+        if len(found) > SHOWN_SEQUENCES:
+            console.print(f"the first {SHOWN_SEQUENCES} of them; --json prints all")
+        console.print(f"mean ceiling over {len(found)} sequences of rules: {mean:.4f}")
 
     def _print_noisy(self, task: Task) -> None:
         from rich.table import Table
@@ -175,10 +249,10 @@ class Exact:
 
         exact.check_reach(task.length, exact.NOISE_LENGTH)
         with progress_bar(f"exact under noise, L = {task.length}", len(task.rules)) as advance:
-            found = exact.noisy_ceilings(
+            ceilings = exact.noisy_ceilings(
                 task.rules, task.length, task.horizon, task.noise, task.goal or 0, advance
             )
-        mean = sum(found.values()) / len(found)
+        mean = sum(ceilings.values()) / len(ceilings)
         if self.json:
             document = {
                 "length": task.length,
@@ -186,44 +260,49 @@ class Exact:
                 "goal": f"{task.goal:0{task.length}b}"[::-1],
                 "noise": task.noise,
                 "mean_ceiling": mean,
-                "rules": {str(rule): {"ceiling": ceiling} for rule, ceiling in found.items()},
+                "rules": {str(rule): {"ceiling": ceiling} for rule, ceiling in ceilings.items()},
             }
             print(json.dumps(document))
             return
         title = f"Best success with the rule known, L = {task.length}, H = {task.horizon}"
         table = Table("rule", f"noise {task.noise:g}", title=title)
-        for rule, ceiling in found.items():
+        for rule, ceiling in ceilings.items():
             table.add_row(str(rule), f"{ceiling:.6f}")
         console = screen()
         console.print(table)
-        console.print(f"mean ceiling over {len(found)} rules: {mean:.4f}")
+        console.print(f"mean ceiling over {len(ceilings)} rules: {mean:.4f}")
 
 
 @dataclass(frozen=True)
 class Oracle:
-    """How far random-shooting MPC with the true rule gets: the budgeted planning reference."""
+    """Success of random-shooting MPC with the true rule: the budgeted planning reference.
 
-    split: str = "fps30"
+    For example:
+      tape oracle
+      tape oracle --objective sum --candidates 128 --side ood
+    """
+
+    split: Annotated[str, tyro.conf.arg(metavar="SPLIT")] = "fps30"
     """Split whose sides are reported."""
-    objective: str = "min"
-    """What makes a candidate best: its final, summed (sum) or minimum (min) distance."""
-    horizon_plan: int = 8
+    objective: Annotated[str, tyro.conf.arg(metavar="OBJECTIVE")] = "min"
+    """Score of a candidate: its final, summed (sum) or minimum (min) distance."""
+    horizon_plan: Annotated[int, tyro.conf.arg(metavar="FLIPS")] = 8
     """Flips per candidate sequence."""
-    candidates: int = 512
+    candidates: Annotated[int, tyro.conf.arg(metavar="N")] = 512
     """Candidate sequences per step."""
-    side: str = "all"
+    side: Annotated[str, tyro.conf.arg(metavar="SIDE")] = "all"
     """id, ood, or all."""
-    length: int = 32
+    length: Annotated[int, tyro.conf.arg(metavar="CELLS")] = 32
     """Cells on the ring."""
-    horizon: int | None = None
+    horizon: Annotated[int | None, tyro.conf.arg(metavar="STEPS")] = None
     """Steps per episode; by default as many as there are cells."""
-    episodes_per_rule: int = 20
+    episodes_per_rule: Annotated[int, tyro.conf.arg(metavar="N")] = 20
     """Exam tapes per rule."""
-    seeds: int = 5
+    seeds: Annotated[int, tyro.conf.arg(metavar="N")] = 5
     """Seeds of the planner's own samples."""
     by_type: bool = False
     """Report by operational type instead, and write --export."""
-    export: Path = Path("mpc_by_type_eval.json")
+    export: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("mpc_by_type_eval.json")
     """Where --by-type writes its figures."""
     sweep: bool = False
     """Vary planning horizon, candidates and objective instead (some minutes)."""
@@ -284,13 +363,13 @@ class Oracle:
                 (
                     side,
                     name,
-                    f"{found['mean']:.3f}",
-                    ends(found["seeds"]),
-                    ends(found["rules_tapes"]),
+                    f"{interval['mean']:.3f}",
+                    ends(interval["seeds"]),
+                    ends(interval["rules_tapes"]),
                 )
                 for side, summary in summaries.items()
-                for name, found in summary.items()
-                if isinstance(found, dict)
+                for name, interval in summary.items()
+                if isinstance(interval, dict)
             ]
             columns = ("side", "metric", "mean", "95% over seeds", "95% over rules and tapes")
         report(
@@ -307,10 +386,10 @@ class Oracle:
         from tapebench.planning.mpc import OBJECTIVES
 
         combinations = len(OBJECTIVES) * len(mpcs.SWEEP_PLANS) * len(mpcs.SWEEP_CANDIDATES)
-        found = []
+        points = []
         with progress_bar("sweep", combinations) as advance:
             for point in mpcs.sweep(task, self.episodes_per_rule):
-                found.append(point)
+                points.append(point)
                 advance(point)
         rows = [
             (
@@ -320,7 +399,7 @@ class Oracle:
                 f"{p['success']:.3f}",
                 f"{p['final_distance']:.3f}",
             )
-            for p in found
+            for p in points
         ]
         columns = ("objective", "plan", "candidates", "strict success", "final distance")
-        report(head | {"sweep": found}, self.json, "Planner sensitivity", columns, rows)
+        report(head | {"sweep": points}, self.json, "Planner sensitivity", columns, rows)

@@ -6,7 +6,9 @@ import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
 
 if TYPE_CHECKING:
     from tapebench.exam.bundle import Bundle
@@ -16,24 +18,28 @@ ENDING = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass(frozen=True)
 class Play:
-    """Play the tape yourself in the browser, under a law that you know or have to find out.
+    """Play the tape yourself in the browser, under a rule that is hidden or shown.
 
-    A server on this machine alone, for whoever has the address that it prints; Ctrl-C ends it.
+    Starts a server on this machine alone and prints its secret address; Ctrl-C ends it.
+
+    For example:
+      tape play --browser
+      tape play --rule 110 --length 16 --results runs
     """
 
-    rule: int | None = None
-    """The law; by default a hidden one."""
-    length: int = 12
+    rule: Annotated[int | None, tyro.conf.arg(metavar="RULE")] = None
+    """The rule; by default a hidden one."""
+    length: Annotated[int, tyro.conf.arg(metavar="CELLS")] = 12
     """Cells on the ring, up to 32."""
-    horizon: int | None = None
-    """Moves at most; by default as many as there are cells."""
-    split: str = "fps30"
+    horizon: Annotated[int | None, tyro.conf.arg(metavar="STEPS")] = None
+    """Most flips; by default as many as there are cells."""
+    split: Annotated[str, tyro.conf.arg(metavar="SPLIT")] = "fps30"
     """Split that says which rules are held out."""
-    results: Path | None = None
+    results: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Directory with bundles of agents to compare with."""
-    out: Path = Path(".")
+    out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path(".")
     """Directory that results are saved to."""
-    port: int = 0
+    port: Annotated[int, tyro.conf.arg(metavar="PORT")] = 0
     """Port on 127.0.0.1; 0 takes a free one."""
     browser: bool = False
     """Open the page in the browser."""
@@ -47,15 +53,17 @@ class Play:
         play.start(self.split, self.length, self.horizon, self.rule)
         if not self.out.is_dir():
             raise ValueError(f"cannot save to {self.out}: there is no such directory")
-        known: list[Bundle] = []
+        bundles: list[Bundle] = []
         if self.results is not None:
             if not self.results.is_dir():
                 raise ValueError(f"there is no results directory {self.results}")
-            known, refused = contests.read_bundles(self.results)
+            bundles, refused = contests.read_bundles(self.results)
             for sentence in refused:
                 print(f"tape: {sentence}", file=sys.stderr)
-        table = play.Table(self.split, self.length, self.horizon, self.rule, self.out, tuple(known))
-        server = play.make_server(table, self.port)
+        session = play.Session(
+            self.split, self.length, self.horizon, self.rule, self.out, tuple(bundles)
+        )
+        server = play.make_server(session, self.port)
         where = play.address(server)
         is_ending = False
 
@@ -70,7 +78,7 @@ class Play:
             signal.signal(number, end)
         try:
             print(f"play at {where} (Ctrl-C ends it)", flush=True)
-            table.worker.start()
+            session.worker.start()
             if self.browser:
                 import webbrowser
 

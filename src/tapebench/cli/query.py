@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -13,23 +14,28 @@ from tapebench.cli.console import load_results, report
 
 @dataclass(frozen=True)
 class Query:
-    """Ask stored results in SQL: tables runs, eval, curve and train. Read-only."""
+    """Query stored results in SQL: tables runs, eval, curve and train. Read-only.
 
-    sql: tyro.conf.Positional[str]
-    """For example: select agent, avg(ood_success) from runs group by agent"""
-    results: Path = Path("runs")
+    For example:
+      tape query "select agent, avg(ood_success) from runs group by agent"
+      tape query "select step, avg(success) from curve group by step order by step" --json
+    """
+
+    sql: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SQL")]
+    """One select statement."""
+    results: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs")
     """Results directory."""
     json: bool = False
     """Print one JSON document."""
 
     def run(self) -> None:
-        found = load_results(self.results)
-        names, rows = found.query(self.sql)
+        stored = load_results(self.results)
+        names, rows = stored.query(self.sql)
         if self.json:
             print(json.dumps({"columns": names, "rows": rows}, default=str))
             return
         shown = [[_shown(value) for value in row] for row in rows]
-        title = f"{len(rows)} rows from {len(found.paths)} finished runs"
+        title = f"{len(rows)} rows from {len(stored.paths)} finished runs"
         report({}, False, title, names, shown)
 
 
@@ -39,15 +45,20 @@ def _shown(value: object) -> str:
 
 @dataclass(frozen=True)
 class Power:
-    """How many seeds does it take to see a difference, going by the spread of stored runs?"""
+    """How many seeds does it take to detect a difference, given the spread of stored runs?
 
-    difference: float = 0.02
-    """The difference in mean success that should be found."""
-    metric: str = "ood_success"
+    For example:
+      tape power --difference 0.02
+      tape power --metric id_success --difference 0.05 --power 0.9
+    """
+
+    difference: Annotated[float, tyro.conf.arg(metavar="D")] = 0.02
+    """The true difference in mean success."""
+    metric: Annotated[str, tyro.conf.arg(metavar="COLUMN")] = "ood_success"
     """A column of the table runs."""
-    power: float = 0.8
-    """Chance of finding it."""
-    results: Path = Path("runs")
+    power: Annotated[float, tyro.conf.arg(metavar="P")] = 0.8
+    """Probability of detecting it."""
+    results: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs")
     """Results directory."""
     json: bool = False
     """Print one JSON document."""

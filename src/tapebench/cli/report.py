@@ -6,6 +6,7 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -14,28 +15,32 @@ from tapebench.cli.console import name_damage, progress, progress_bar
 
 @dataclass(frozen=True)
 class Report:
-    """Write every table and figure that stored results suffice for, and a page to look at.
+    """Write every table and figure that stored results allow, and a page that shows them.
 
-    Reads results only. What is missing is said on the page and here.
+    Reads results only; the page and the output list what is missing.
+
+    For example:
+      tape report runs --replay
+      tape report --published --tracks full
     """
 
-    directory: tyro.conf.Positional[Path | None] = None
-    """Results directory, for short."""
-    results: Path = Path("runs")
+    directory: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="[DIR]")] = None
+    """Results directory, the same as --results."""
+    results: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs")
     """Results directory; the page goes to DIR/report/index.html."""
     published: bool = False
     """Report on the results that come with the package; the page goes to DIR/published."""
-    tracks: tuple[str, ...] = ()
-    """Tracks to report on, like full long; by default all, and of the results that come with the
-    package those that are not there for experiments alone."""
-    out: Path | None = None
+    tracks: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TRACK ...")] = ()
+    """Tracks to report on, like full long; by default all, and with --published those on which
+    agents are compared."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Directory to write to instead of DIR/report."""
     replay: bool = False
-    """First play the exam again with every agent's first seed, so that episodes can be watched
-    (seconds to a minute an agent); they are kept in DIR/episodes."""
+    """First evaluate every agent's first seed again, so that the page can show its episodes
+    (seconds to a minute per agent); they are stored in DIR/episodes."""
     check: bool = False
-    """Write no page: compare every byte of every finished run with what was written. The exit code
-    is 1 if anything is damaged."""
+    """Write no page: check every byte of every finished run against its recorded hash. The exit
+    code is 1 if anything is damaged."""
     pdf: bool = False
     """Write every figure as PDF too, which takes longer."""
     json: bool = False
@@ -50,11 +55,11 @@ class Report:
 
             for track in self.tracks:
                 get_track(track)
-        here = self.directory or self.results
-        root = shipped.directory() if self.published else here
-        out = self.out or here / ("published" if self.published else "report")
+        root_of_runs = self.directory or self.results
+        root = shipped.directory() if self.published else root_of_runs
+        out = self.out or root_of_runs / ("published" if self.published else "report")
         if not root.is_dir():
-            raise ValueError(f"there is no results directory {here}: name one with runs")
+            raise ValueError(f"there is no results directory {root_of_runs}: name one with runs")
         if self.check:
             self.check_files(root)
             return
@@ -74,15 +79,15 @@ class Report:
         tables = sum(len(section.tables) for section in page.sections)
         drawn = sum(len(section.pictures) for section in page.sections) + len(page.illustrations)
         with progress_bar("writing", tables + drawn) as advance:
-            place = report.write(page, out, advance, pdf=self.pdf)
+            index = report.write(page, out, advance, pdf=self.pdf)
         for sentence in page.findings.missing:
             print(f"missing: {sentence}", file=sys.stderr)
         if self.json:
             document = {
-                "report": str(place),
+                "report": str(index),
                 "contests": [
                     {
-                        "name": section.contest.title,
+                        "name": section.title,
                         "tables": [table.name for table in section.tables],
                         "figures": [picture.name for picture in section.pictures],
                     }
@@ -93,22 +98,20 @@ class Report:
             print(json.dumps(document))
             return
         print(f"{tables} tables, {drawn} figures")
-        print(f"report: {place}")
+        print(f"report: {index}")
 
     def check_files(self, root: Path) -> None:
         """Compare every file with the hash in its run's marker; say what differs."""
         from tapebench.runs.results import load_results
 
-        found = load_results(root, thorough=True)
-        name_damage(found.damaged)
+        runs = load_results(root, thorough=True)
+        name_damage(runs.damaged)
         if self.json:
             damaged = [
-                {"run": str(damage.path), "reason": damage.reason} for damage in found.damaged
+                {"run": str(damage.path), "reason": damage.reason} for damage in runs.damaged
             ]
-            print(json.dumps({"sound": len(found.paths), "damaged": damaged}))
+            print(json.dumps({"sound": len(runs.paths), "damaged": damaged}))
         else:
-            print(
-                f"{len(found.paths)} runs are sound to the last byte, {len(found.damaged)} damaged"
-            )
-        if found.damaged:
+            print(f"{len(runs.paths)} runs are sound to the last byte, {len(runs.damaged)} damaged")
+        if runs.damaged:
             raise SystemExit(1)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -17,9 +17,10 @@ from tapebench.cli.train import make_runs
 if TYPE_CHECKING:
     from tapebench.experiments.api import Exhibit, Experiment, Results, Scale
 
-LITE = "lite"
+LITE = "lite@2"
+"""The small size of the paper's experiments."""
 
-TRACKS = ("full", "lite", "smoke")
+TRACKS = ("full", LITE, "smoke")
 """Tracks of published results, the better first."""
 
 VERIFIED = 2
@@ -28,33 +29,37 @@ VERIFIED = 2
 
 @dataclass(frozen=True)
 class Reproduce:
-    """List the experiments, or make the missing runs of one and show what it found.
+    """List the experiments, or make the missing runs of one and show its tables and figures.
 
-    Tables go to RESULTS/reproduce/TRACK/NAME as Markdown, LaTeX and CSV, figures as SVG and PDF,
-    and all of it to index.html there.
+    They go to DIR/reproduce/TRACK/EXPERIMENT: tables as Markdown, LaTeX and CSV, figures as SVG,
+    and index.html with all of them.
+
+    For example:
+      tape reproduce bounds
+      tape reproduce main --track full --published
     """
 
-    name: tyro.conf.Positional[str | None] = None
-    """The experiment; without it all are listed, with what they cost and what is there."""
-    track: str | None = None
-    """Track that budgets come from: full, lite or smoke. By default lite; of published results the
-    first of these that has any."""
-    seeds: int | None = None
+    name: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[EXPERIMENT]")] = None
+    """The experiment; without it all are listed, with their cost and state."""
+    track: Annotated[str | None, tyro.conf.arg(metavar="TRACK")] = None
+    """Track that budgets come from: full, lite@2 or smoke. By default lite@2; of published results
+    the first of these that has any."""
+    seeds: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Seeds of every setting; by default as many as the experiment has."""
-    split: str | None = None
+    split: Annotated[str | None, tyro.conf.arg(metavar="SPLIT")] = None
     """Split other than the track's."""
-    rules: str | None = None
-    """Ask only about rules like 30 or 0,4,204."""
-    results: Path = Path("runs")
+    rules: Annotated[str | None, tyro.conf.arg(metavar="RULES")] = None
+    """Evaluate only on rules like 30 or 0,4,204."""
+    results: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs")
     """Results directory."""
-    workers: int | None = None
-    """Processes at work; by default one for each core."""
+    workers: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Worker processes; by default one per core."""
     show: bool = False
-    """Make no runs: show what there is."""
+    """Make no runs: show the finished ones."""
     published: bool = False
     """Make no runs: show the results that come with the package."""
     verify: bool = False
-    """Make one seed of the two quickest agents of the published results again, and compare."""
+    """Remake one seed of the two quickest agents of the published results, and compare."""
     pdf: bool = False
     """Write every figure as PDF too, which takes longer."""
     json: bool = False
@@ -64,9 +69,9 @@ class Reproduce:
         from tapebench import experiments
         from tapebench.experiments import api
 
-        known = experiments.every()
+        by_name = experiments.every()
         if self.name is not None:
-            one_of("experiment", self.name, known)
+            one_of("experiment", self.name, by_name)
         if self.seeds is not None and self.seeds < 1:
             raise ValueError(f"seeds must be at least 1, not {self.seeds}")
         if self.name is None:
@@ -74,12 +79,12 @@ class Reproduce:
                 raise ValueError("--verify needs an experiment, such as main")
             scale = self.scale(self.track or LITE)
             root = self.root
-            found = {
-                name: api.results(experiment, scale, root) for name, experiment in known.items()
+            results = {
+                name: api.results(experiment, scale, root) for name, experiment in by_name.items()
             }
-            self.list(known, found)
+            self.list(by_name, results)
             return
-        experiment = known[self.name]
+        experiment = by_name[self.name]
         if self.verify:
             self.check(self.best(experiment))
             return
@@ -105,9 +110,9 @@ class Reproduce:
 
         root = self.root
         for track in [self.track] if self.track else TRACKS:
-            found = api.results(experiment, self.scale(track), root)
-            if found.finished or not found.settings:
-                return found
+            results = api.results(experiment, self.scale(track), root)
+            if results.finished or not results.settings:
+                return results
         raise ValueError(f"no runs of {experiment.name} come with the package")
 
     def check(self, published: Results) -> None:
@@ -121,14 +126,14 @@ class Reproduce:
 
         first = {group[0].agent: group[0] for group in published.finished.values()}
         chosen = sorted(first.values(), key=seconds)[:VERIFIED]
-        place = self.results / "verify"
-        make_runs(chosen, place, workers=self.workers, anew=True)
+        folder = self.results / "verify"
+        make_runs(chosen, folder, workers=self.workers, anew=True)
         rows: list[Any] = []
         is_bad = False
         for spec in chosen:
-            was, made = published.path(spec), place / str(spec.id)
-            apart = difference(was, made)
-            changed = circumstances(was, made) if apart else []
+            was, remade = published.path(spec), folder / str(spec.id)
+            apart = difference(was, remade)
+            changed = circumstances(was, remade) if apart else []
             is_bad |= bool(apart) and not changed
             rows.append({"run": str(spec.id), "difference": apart, "changed": changed})
         if self.json:
@@ -149,14 +154,20 @@ class Reproduce:
         rules = None if self.rules is None else parse_rules(self.rules)
         if isinstance(rules, str):
             raise ValueError(f"--rules takes numbers like 0,4,204 here, not {rules!r}")
-        asked = None if rules is None else tuple(sorted(rules))
-        return Scale(get_track(track), self.seeds, self.split, asked)
+        tested = None if rules is None else tuple(sorted(rules))
+        chosen = get_track(track)
+        if chosen.folds:
+            raise ValueError(
+                f"experiments hold out one part of the rules, and track {track} each of "
+                f"{len(chosen.folds)} in turn: use {', '.join(TRACKS[:-1])} or {TRACKS[-1]}"
+            )
+        return Scale(chosen, self.seeds, self.split, tested)
 
-    def place(self, name: str, track: str) -> Path:
+    def folder(self, name: str, track: str) -> Path:
         """Where what an experiment shows is written."""
         return self.results / "reproduce" / track / name
 
-    def list(self, known: dict[str, Experiment], found: dict[str, Results]) -> None:
+    def list(self, by_name: dict[str, Experiment], results_by_name: dict[str, Results]) -> None:
         """Every experiment: what it is for, what is there, and how long the rest takes."""
         from rich.table import Column, Table
 
@@ -164,18 +175,18 @@ class Reproduce:
 
         track = self.track or LITE
         rows: list[dict[str, Any]] = []
-        for name, results in found.items():
+        for name, results in results_by_name.items():
             done = {spec.id for group in results.finished.values() for spec in group}
             rest = [spec for spec in results.specs if spec.id not in done]
-            is_shown = (self.place(name, track) / "index.html").is_file()
+            is_shown = (self.folder(name, track) / "index.html").is_file()
             left = sum(estimate(spec, self.results) for spec in rest)
             if not is_shown:
-                left += known[name].seconds
+                left += by_name[name].seconds
             rows.append(
                 {
                     "name": name,
-                    "about": known[name].about,
-                    "paper": known[name].paper,
+                    "about": by_name[name].about,
+                    "paper": by_name[name].paper,
                     "runs": len(results.specs),
                     "done": len(done),
                     "shown": is_shown,
@@ -221,19 +232,19 @@ class Reproduce:
         if results.settings and not results.finished:
             raise ValueError(f"no run of {experiment.name} is done: leave out --show to make them")
         training.use_compilation_cache()
-        found = experiment.show(results)
-        place = self.place(experiment.name, results.scale.track.name)
-        found.save(place, self.pdf)
-        page = render_exhibit(experiment.name, experiment.about, found.tables, found.pictures)
-        files.write_text(place / "index.html", page)
+        shown = experiment.show(results)
+        folder = self.folder(experiment.name, results.scale.track.label)
+        shown.save(folder, self.pdf)
+        page = render_exhibit(experiment.name, experiment.about, shown.tables, shown.pictures)
+        files.write_text(folder / "index.html", page)
         if self.json:
-            print(json.dumps(as_document(found, results.missing, place)))
+            print(json.dumps(as_document(shown, results.missing, folder)))
             return
-        for table in found.tables:
+        for table in shown.tables:
             print_table(table)
         for setting in results.missing:
             print(f"missing: no run of {setting!r} is done")
-        print(f"tables and figures: {place / 'index.html'}")
+        print(f"tables and figures: {folder / 'index.html'}")
 
 
 def print_table(table: Any) -> None:
@@ -245,10 +256,10 @@ def print_table(table: Any) -> None:
     texts = table.texts()
     columns = [
         # Names stay in one line and figures at the right; sentences are broken where they must be.
-        Column(column.name, no_wrap=not at, justify="right" if at else "left")
-        if all(len(row[at]) <= PROSE for row in texts)
+        Column(column.name, no_wrap=not index, justify="right" if index else "left")
+        if all(len(row[index]) <= PROSE for row in texts)
         else Column(column.name, overflow="fold")
-        for at, column in enumerate(table.columns)
+        for index, column in enumerate(table.columns)
     ]
     shown = Table(
         *columns,
@@ -272,7 +283,7 @@ def wide_console() -> Any:
     return console
 
 
-def as_document(found: Exhibit, missing: Sequence[str], place: Path) -> dict[str, Any]:
+def as_document(exhibit: Exhibit, missing: Sequence[str], folder: Path) -> dict[str, Any]:
     """An exhibit as JSON: the tables row by row, intervals as lists."""
     return {
         "tables": {
@@ -281,11 +292,11 @@ def as_document(found: Exhibit, missing: Sequence[str], place: Path) -> dict[str
                 "columns": [column.name for column in table.columns],
                 "rows": [[_plain(cell) for cell in row.cells] for row in table.rows],
             }
-            for table in found.tables
+            for table in exhibit.tables
         },
-        "figures": [picture.name for picture in found.pictures],
+        "figures": [picture.name for picture in exhibit.pictures],
         "missing": list(missing),
-        "place": str(place),
+        "place": str(folder),
     }
 
 

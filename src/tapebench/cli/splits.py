@@ -16,7 +16,12 @@ from tapebench.cli.console import check_target, screen
 
 @dataclass(frozen=True)
 class SplitsList:
-    """List the shipped splits."""
+    """List the shipped splits.
+
+    For example:
+      tape splits list
+      tape splits list | grep folds
+    """
 
     def run(self) -> None:
         from rich.table import Table
@@ -40,9 +45,14 @@ class SplitsList:
 
 @dataclass(frozen=True)
 class SplitsShow:
-    """Show the rules of a split."""
+    """Show the rules of a split.
 
-    name: tyro.conf.Positional[str] = "fps30"
+    For example:
+      tape splits show matched30
+      tape splits show my_split.json --json
+    """
+
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[SPLIT]")] = "fps30"
     """A shipped split, or the path of a split file."""
     json: bool = False
     """Print one JSON document."""
@@ -62,17 +72,22 @@ class SplitsShow:
 
 @dataclass(frozen=True)
 class SplitsMake:
-    """Compute a split: a shipped one again, or a new one by --generator."""
+    """Compute a split: a shipped one again, or a new one by --generator.
 
-    name: tyro.conf.Positional[str]
+    For example:
+      tape splits make fps30
+      tape splits make mine --generator random --seed 7 --out mine.json
+    """
+
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SPLIT")]
     """A shipped split's name, or a name for the new one."""
-    generator: str | None = None
+    generator: Annotated[str | None, tyro.conf.arg(metavar="GENERATOR")] = None
     """fps (farthest points in feature space), matched, or random."""
-    seed: int | None = None
+    seed: Annotated[int | None, tyro.conf.arg(metavar="SEED")] = None
     """Seed of the choice. fps without one starts from the rule farthest from the mean."""
-    held_out: int | None = None
+    held_out: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Number of held-out rules; by default 30."""
-    out: Path | None = None
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Write to this file instead of standard output."""
 
     def run(self) -> None:
@@ -105,9 +120,14 @@ class SplitsMake:
 
 @dataclass(frozen=True)
 class SplitsAudit:
-    """Check a split for leaks and for differences that are not about generalisation."""
+    """Check a split for leaks and for differences that are not about generalisation.
 
-    name: tyro.conf.Positional[str] = "fps30"
+    For example:
+      tape splits audit fps30
+      tape splits audit my_split.json --json
+    """
+
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[SPLIT]")] = "fps30"
     """A shipped split, or the path of a split file."""
     json: bool = False
     """Print one JSON document."""
@@ -116,6 +136,7 @@ class SplitsAudit:
         from rich.table import Table
 
         from tapebench.physics import features
+        from tapebench.physics.strata import SAMPLE_TAPES
         from tapebench.tasks import folds, splits
 
         audit = splits.audit(splits.load(self.name))
@@ -127,22 +148,40 @@ class SplitsAudit:
         table.add_row("rules", str(len(audit.split.train)), str(len(audit.split.test)))
         for name in features.TYPES:
             table.add_row(name, str(audit.types["train"][name]), str(audit.types["test"][name]))
-        for name, count in audit.strata["train"].items():
-            task = f"L{folds.LENGTH} H{folds.HORIZON}"
-            table.add_row(f"{name} {task}", str(count), str(audit.strata["test"][name]))
+        for strata, (length, horizon) in (
+            (audit.strata, (folds.LENGTH, folds.HORIZON)),
+            (audit.strata_of_exam, splits.EXAM_SIZE),
+        ):
+            for name, count in strata["train"].items():
+                label = f"{name} L{length} H{horizon}"
+                table.add_row(label, str(count), str(strata["test"][name]))
         for name, (train, test) in audit.difficulty.items():
             table.add_row(f"mean {name}", f"{train:.4f}", f"{test:.4f}")
         console = screen()
         console.print(table)
+        length, horizon = splits.EXAM_SIZE
+        close = " ".join(map(str, audit.close)) or "none"
+        console.print(
+            f"strata at L{length} H{horizon} are from exact ceilings and a sample of what flipping "
+            f"ones reaches ({SAMPLE_TAPES:,} start tapes a rule); rules within two standard errors "
+            f"of the threshold: {close}",
+            highlight=False,
+        )
         pairs = " ".join(f"{a}|{b}" for a, b in audit.mirror_pairs_cut) or "none"
         console.print(f"mirror pairs cut by the split ({len(audit.mirror_pairs_cut)}): {pairs}")
         console.print(f"sides disjoint: {'yes' if audit.disjoint else 'no'}")
-        console.print(f"clean: {'yes' if audit.is_clean else 'no'}")
+        objections = "; ".join(audit.objections)
+        console.print(f"clean: {f'no ({objections})' if objections else 'yes'}", highlight=False)
 
 
 @dataclass(frozen=True)
 class Splits:
-    """List, show, make and audit splits of the rules."""
+    """List, show, make and audit splits of the rules.
+
+    For example:
+      tape splits list
+      tape splits audit fps30
+    """
 
     command: tyro.conf.OmitSubcommandPrefixes[
         Annotated[SplitsList, tyro.conf.subcommand("list")]

@@ -28,60 +28,62 @@ if TYPE_CHECKING:
 
 
 EVALUATIONS = 5
-"""How many there are of a run whose length was chosen and nothing else, if that can be."""
+"""Evaluations of a run for which only --steps is chosen, if its chunk allows that."""
 
 
 @dataclass(frozen=True)
 class Train:
     """Train an agent. Interrupted runs resume, finished runs are kept, damaged ones are made again.
 
-    For example: tape train dqn --seeds 3 --steps 20000; tape train runs/main/dqn/fps30/s00
+    For example:
+      tape train dqn --seeds 3 --steps 20000
+      tape train runs/main/dqn/fps30/s00
     """
 
     agent: Annotated[
         tyro.conf.Positional[str],
         tyro.conf.arg(
+            metavar="AGENT",
             help=f"{', '.join(NAMES[:-1])} or {NAMES[-1]}; package.module of an agent of your own, "
-            "from here or installed; or the directory of a run, which is then made as it was asked "
-            "before."
+            "from here or installed; or the directory of a run, which is then resumed or remade "
+            "with its own settings.",
         ),
     ]
-    set: tuple[str, ...] = ()
+    set: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
     """Options of the agent that differ from its defaults, like network=conv depth=3."""
     options: bool = False
     """Only list the agent's options, with their defaults and how to set them."""
-    track: str = "full"
-    """Track that the options below come from unless they are given: full, lite, smoke, long or
-    inference."""
-    seeds: str | None = None
-    """A number of seeds, or some of them like 3,7; by default those of the track."""
-    split: str | None = None
+    track: Annotated[str, tyro.conf.arg(metavar="TRACK")] = "full"
+    """Track that sets the defaults of the options below: full, core, lite, smoke or long; of older
+    ones lite@2 and inference@2."""
+    seeds: Annotated[str | None, tyro.conf.arg(metavar="SEEDS")] = None
+    """A number of seeds, or a list like 3,7; by default those of the track."""
+    split: Annotated[str | None, tyro.conf.arg(metavar="SPLIT")] = None
     """Split whose training rules are trained on."""
-    rules: str = "train"
+    rules: Annotated[str, tyro.conf.arg(metavar="RULES")] = "train"
     """Train on train, test or all of the split, or on rules like 30 or 0,4,204."""
-    length: int | None = None
+    length: Annotated[int | None, tyro.conf.arg(metavar="CELLS")] = None
     """Cells on the ring."""
-    horizon: int | None = None
+    horizon: Annotated[int | None, tyro.conf.arg(metavar="STEPS")] = None
     """Steps per episode; with --length, by default as many as there are cells."""
-    steps: int | None = None
+    steps: Annotated[int | None, tyro.conf.arg(metavar="STEPS")] = None
     """Environment steps of training."""
-    evaluate_every: int | None = None
-    """Environment steps from one evaluation to the next; with --steps alone about a fifth of
-    those."""
-    episodes: int | None = None
+    evaluate_every: Annotated[int | None, tyro.conf.arg(metavar="STEPS")] = None
+    """Environment steps between two evaluations; with --steps alone about a fifth of those."""
+    episodes: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Start tapes for every rule in an evaluation."""
-    experiment: str | None = None
+    experiment: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """First part of the runs' names; by default main, or rules-... if --rules is given."""
-    results: Path = Path("runs")
+    results: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs")
     """Results directory."""
-    workers: int | None = None
-    """Processes at work; by default one for each core."""
-    together: int | None = None
-    """Train so many seeds at a time as one vmapped program in this process; meant for a GPU."""
-    log: str | None = None
+    workers: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Worker processes; by default one per core."""
+    together: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Seeds to train at a time as one vmapped program in this process; meant for a GPU."""
+    log: Annotated[str | None, tyro.conf.arg(metavar="LOGGER")] = None
     """Also log to tensorboard or wandb (extra: tracking)."""
     anew: bool = False
-    """Drop what is there of these runs and begin again."""
+    """Delete what is stored of these runs and start over."""
     json: bool = False
     """Print one JSON document: the summary of every run."""
 
@@ -96,9 +98,9 @@ class Train:
         if self.options:
             self._list_options()
             return
-        place = Path(self.agent)
-        if len(place.parts) > 1 or store.has_marker(place) or (place / "spec.json").is_file():
-            results, specs = self._recorded(place)
+        path = Path(self.agent)
+        if len(path.parts) > 1 or store.has_marker(path) or (path / "spec.json").is_file():
+            results, specs = self._recorded(path)
         else:
             results, specs = self.results, self.specs()
         make_runs(
@@ -119,7 +121,7 @@ class Train:
             print_summaries(summaries)
             print_next(specs, results)
 
-    def _recorded(self, place: Path) -> tuple[Path, list[RunSpec]]:
+    def _recorded(self, path: Path) -> tuple[Path, list[RunSpec]]:
         """The results directory and the spec of a run that is there."""
         from tapebench.runs import store, training
 
@@ -130,13 +132,13 @@ class Train:
             if field.name not in own and getattr(self, field.name) != field.default
         ]
         if others:
-            raise ValueError(f"{place} is made as it was asked before: leave out {others[0]}")
-        if not place.is_dir():
-            raise ValueError(f"there is no run {place}: name an agent, or the directory of a run")
-        recorded = store.recorded_spec(place)
+            raise ValueError(f"{path} is trained with its own settings: leave out {others[0]}")
+        if not path.is_dir():
+            raise ValueError(f"there is no run {path}: name an agent, or the directory of a run")
+        recorded = store.recorded_spec(path)
         if recorded is None:
-            raise ValueError(f"{place} cannot be made again: {store.remedy(place)}")
-        results = Path(os.path.relpath(os.path.abspath(place / "../../../..")))
+            raise ValueError(f"{path} cannot be remade: {store.remedy(path)}")
+        results = Path(os.path.relpath(os.path.abspath(path / "../../../..")))
         return results, [training.from_dict(recorded)]
 
     def specs(self) -> list[RunSpec]:
@@ -173,11 +175,11 @@ class Train:
         from tapebench import agents
 
         chunk = int(agents.configure(self.agent, **options).chunk)
-        given = self.evaluate_every
-        for flag, value in (("--steps", steps), ("--evaluate-every", given)):
+        interval = self.evaluate_every
+        for flag, value in (("--steps", steps), ("--evaluate-every", interval)):
             if value is not None and value < 1:
                 raise ValueError(f"{flag} must be at least 1, not {value}")
-        if given is None and fits(steps, track.evaluate_every, chunk, track.last):
+        if interval is None and fits(steps, track.evaluate_every, chunk, track.last):
             return track.evaluate_every, track.last
         every = find_cadence(steps, chunk, track.last)
         if every is None:
@@ -187,20 +189,20 @@ class Train:
                 f"--steps {more} --evaluate-every {find_cadence(more, chunk, track.last)} works"
             )
         last = min(track.last, steps // every)
-        if given is None:
+        if interval is None:
             count = "" if last == track.last else f"; all {last} evaluations count"
             print(f"evaluating every {every:,} steps{count}", file=sys.stderr)
             return every, last
-        if not fits(steps, given, chunk, last):
+        if not fits(steps, interval, chunk, last):
             reason = (
-                f"{self.agent} trains {chunk:,} steps at a time, which do not divide {given:,}"
-                if given % chunk
-                else f"{steps:,} steps are no multiple of {given:,}"
-                if steps % given
-                else f"the last {last} evaluations count, and there would be {steps // given}"
+                f"{self.agent} trains {chunk:,} steps at a time, which do not divide {interval:,}"
+                if interval % chunk
+                else f"{steps:,} steps are no multiple of {interval:,}"
+                if steps % interval
+                else f"the last {last} evaluations count, and there would be {steps // interval}"
             )
             raise ValueError(f"{reason}: --evaluate-every {every} works")
-        return given, last
+        return interval, last
 
     def _list_options(self) -> None:
         from rich.table import Column, Table
@@ -240,14 +242,14 @@ def find_cadence(steps: int, chunk: int, last: int) -> int | None:
 
 def field_docstrings(config: type) -> dict[str, str]:
     """The string below each field of a dataclass, as far as its source can be read."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for part in reversed(config.__mro__[:-1]):
         body = ast.parse(textwrap.dedent(inspect.getsource(part))).body[0]
         assert isinstance(body, ast.ClassDef)
         for field, below in pairwise(body.body):
             if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
-                found[ast.unparse(field.target)] = inspect.cleandoc(ast.literal_eval(below.value))
-    return {name: " ".join(text.split()) for name, text in found.items()}
+                texts[ast.unparse(field.target)] = inspect.cleandoc(ast.literal_eval(below.value))
+    return {name: " ".join(text.split()) for name, text in texts.items()}
 
 
 def _written(value: Any) -> str:
@@ -272,10 +274,10 @@ def parse_seeds(text: str | None, default: int) -> list[int]:
         parts = [int(part) for part in text.split(",") if part]
     except ValueError:
         parts = []
-    found = [*range(*parts)] if len(parts) == 1 and "," not in text else parts
-    if not found:
+    seeds = [*range(*parts)] if len(parts) == 1 and "," not in text else parts
+    if not seeds:
         raise ValueError(f"unknown seeds {text!r}: give a number like 5, or some like 3,7")
-    return found
+    return seeds
 
 
 def parse_options(agent: str, pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -283,16 +285,16 @@ def parse_options(agent: str, pairs: tuple[str, ...]) -> dict[str, Any]:
     from tapebench import agents
 
     defaults = agents.configure(agent)
-    known = [field.name for field in fields(defaults)]
-    found: dict[str, Any] = {}
+    names = [field.name for field in fields(defaults)]
+    options: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals:
             raise ValueError(f"{pair!r} sets nothing: write it like width=128")
-        one_of(f"option of {agent}", name, known)
-        found[name] = _value(name, text, getattr(defaults, name))
-    agents.configure(agent, **found)
-    return found
+        one_of(f"option of {agent}", name, names)
+        options[name] = _value(name, text, getattr(defaults, name))
+    agents.configure(agent, **options)
+    return options
 
 
 def _value(name: str, text: str, default: Any) -> Any:
@@ -363,8 +365,8 @@ def make_runs(
                 )
     except KeyboardInterrupt:
         print(
-            f"tape: interrupted; what was done is in {results}, "
-            "and the same command goes on from there",
+            f"tape: interrupted; finished work is in {results}, "
+            "and the same command resumes from there",
             file=sys.stderr,
         )
         raise SystemExit(130) from None
@@ -453,15 +455,15 @@ def print_summaries(summaries: dict[str, Any]) -> None:
     console.print(table)
     for name, summary in summaries.items():
         if summary.get("diverged"):
-            said = f"{name} diverged: its weights are not finite, and it does not count"
-            console.print(said, style="red", highlight=False, soft_wrap=True)
+            message = f"{name} diverged: its weights are not finite, and it does not count"
+            console.print(message, style="red", highlight=False, soft_wrap=True)
 
 
 def print_next(specs: Sequence[RunSpec], results: Path) -> None:
     """Where the runs are, and what can be done with them."""
     first = specs[0]
-    place = results / str(first.id)
-    runs = place if len(specs) == 1 else place.parent
+    path = results / str(first.id)
+    runs = path if len(specs) == 1 else path.parent
     exam = [f"--split {shlex.quote(first.split)}"] if first.split != "fps30" else []
     if first.length != 32:
         exam.append(f"--length {first.length}")

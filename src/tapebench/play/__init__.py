@@ -16,13 +16,13 @@ from tapebench.play.game import (
     save,
     start,
 )
-from tapebench.play.server import MAX_BODY, Table, address, make_server
+from tapebench.play.server import MAX_BODY, Session, address, make_server
 
 __all__ = [
     "MAX_BODY",
     "Game",
     "Hint",
-    "Table",
+    "Session",
     "World",
     "address",
     "compare",

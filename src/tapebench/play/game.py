@@ -1,7 +1,7 @@
-"""Games on the exam's own tapes, and what their player has been shown of the law.
+"""Games on the exam's own tapes, and what their player has been shown of the rule.
 
-A `World` is one law with the tapes that are played under it. What a player comes to know belongs
-to the world and not to a game: whoever has seen the law on the first tape knows it on the second.
+A `World` is one rule with the tapes that are played under it. What a player knows belongs to the
+world and not to a game: a player who has seen the rule on the first tape knows it on the second.
 So every move notes what had been shown before it, and a saved result says so. A rule that is drawn
 again is another world: its player does not know that it is the same.
 """
@@ -32,7 +32,7 @@ MAX_LENGTH = 32
 """Longest tape to play: what search takes, and about what fits on a screen."""
 
 MAX_TAPES = 1000
-"""Tapes under one law."""
+"""Tapes under one rule."""
 
 EXACT_LENGTH = 16
 """Hints are proved best moves up to here; beyond they are what search finds."""
@@ -44,7 +44,7 @@ DRAWS = 64
 """Attempts to find a hidden rule under which the tape can be solved."""
 
 Way = Literal["chosen", "hint", "compare", "save"]
-"""How a law is shown: the player chose it, took a best move under it, compared a finished game, or
+"""How a rule is shown: the player chose it, took a best move under it, compared a finished game, or
 saved a result, which holds the rule."""
 
 NAMING: frozenset[Way] = frozenset({"chosen", "compare"})
@@ -64,7 +64,7 @@ class Game:
     cells: tuple[int, ...] = ()
     """The flips so far."""
     shown: tuple[Way, ...] = ()
-    """How the law had been shown to the player by the last move; empty for a blind game."""
+    """How the rule had been shown to the player by the last move; empty for a blind game."""
 
     @cached_property
     def exam(self) -> Exam:
@@ -80,11 +80,11 @@ class Game:
     @cached_property
     def tapes(self) -> list[int]:
         """The tapes so far, from the start to the present."""
-        found = [space.to_int(self.exam.tapes()[self.episode])]
+        path = [space.to_int(self.exam.tapes()[self.episode])]
         task = self.exam.task
         for cell in self.cells:
-            found.append(task.family.step(found[-1], cell, self.rule, task.space))
-        return found
+            path.append(task.family.step(path[-1], cell, self.rule, task.space))
+        return path
 
     @property
     def is_won(self) -> bool:
@@ -201,7 +201,7 @@ def compare(
         raise ValueError("finish the game first: comparing reveals its rule")
     rows = [
         {
-            "who": "you, law shown" if game.shown else "you",
+            "who": "you, rule shown" if game.shown else "you",
             "success": game.is_won,
             "steps": len(game.cells),
             "distance": game.tapes[-1].bit_count() / game.length,
@@ -214,6 +214,7 @@ def compare(
             (task.length, task.horizon, task.goal, task.noise) == (game.length, game.horizon, 0, 0)
             and (other.exam.name, other.exam.trials) == (STANDARD, 1)
             and game.rule in task.rules
+            and not task.schedule.switches
             and game.episode < other.exam.episodes
         )
         if is_same:
@@ -229,25 +230,25 @@ def compare(
     }
 
 
-def _outcome(who: str, episodes: Episodes, game: Game) -> dict[str, Any]:
-    at = int(np.flatnonzero(episodes.rules == game.rule)[0]), game.episode
+def _outcome(name: str, episodes: Episodes, game: Game) -> dict[str, Any]:
+    row = int(np.flatnonzero(episodes.rules == game.rule)[0]), game.episode
     return {
-        "who": who,
-        "success": bool(episodes.success[at]),
-        "steps": int(episodes.steps[at]),
-        "distance": float(episodes.final_distance[at]),
+        "who": name,
+        "success": bool(episodes.success[row]),
+        "steps": int(episodes.steps[row]),
+        "distance": float(episodes.final_distance[row]),
     }
 
 
 def save(
     games: Sequence[Game],
-    place: Path,
+    folder: Path,
     name: str = "human",
     provenance: dict[str, Any] | None = None,
 ) -> Path:
     """Finished games as a bundle that `tape verify` accepts: one rule, tapes 0, 1, 2, ...
 
-    The result says that it saw the rule if any of its moves was made after the law was shown, and
+    The result says that it saw the rule if any of its moves was made after the rule was shown, and
     in `shown` how it was. The file is a new one, and its name has the rule only if that is known.
     """
     by_tape = {game.episode: game for game in games if game.is_over}
@@ -268,8 +269,8 @@ def save(
         "provenance": files.provenance() if provenance is None else provenance,
     }
     episodes = bundle.replay(actions, last.exam, name)
-    law = f"-rule{last.rule:03d}" if NAMING.intersection(shown) else ""
-    path = _reserve(place, f"{name}{law}-L{last.length}-{len(played)}")
+    rule = f"-rule{last.rule:03d}" if NAMING.intersection(shown) else ""
+    path = _reserve(folder, f"{name}{rule}-L{last.length}-{len(played)}")
     try:
         bundle.write(path, episodes, last.exam, about, Conditions("by hand"))
     except BaseException:
@@ -278,11 +279,11 @@ def save(
     return path
 
 
-def _reserve(place: Path, stem: str) -> Path:
+def _reserve(folder: Path, stem: str) -> Path:
     """An empty file under the first free name: made only if nothing has that name yet."""
     number = 1
     while True:
-        path = place / (f"{stem}-{number}.tape" if number > 1 else f"{stem}.tape")
+        path = folder / (f"{stem}-{number}.tape" if number > 1 else f"{stem}.tape")
         try:
             path.touch(exist_ok=False)
             return path
@@ -293,7 +294,7 @@ def _reserve(place: Path, stem: str) -> Path:
 
 
 class World:
-    """One law with its games, a game for each tape, and what the player has been shown of it.
+    """One rule with its games, a game for each tape, and what the player has been shown of it.
 
     May be used from several threads. A tape is played once: asked for again, it is the same game,
     so that nobody can try a move or take a hint on a double of it.
@@ -306,7 +307,7 @@ class World:
 
     @property
     def shown(self) -> tuple[Way, ...]:
-        """How the law was shown, in order; empty while it is hidden."""
+        """How the rule was shown, in order; empty while it is hidden."""
         return self._shown
 
     def game(self, episode: int) -> Game:
@@ -317,7 +318,7 @@ class World:
         return episode in self._games
 
     def show(self, way: Way) -> None:
-        """Note that the player knows the law from now on."""
+        """Record that the player knows the rule from now on."""
         with self._lock:
             self._note(way)
 
@@ -326,7 +327,7 @@ class World:
             self._shown = (*self._shown, way)
 
     def flip(self, episode: int, cell: int) -> Game:
-        """Make a move, with what is known of the law by now."""
+        """Make a move, and record what the player knows of the rule."""
         with self._lock:
             game = replace(flip(self._games[episode], cell), shown=self._shown)
             self._games[episode] = game
@@ -340,15 +341,15 @@ class World:
             game = replace(self._games[episode], episode=episode + 1, cells=(), shown=self._shown)
             return self._games.setdefault(episode + 1, game)
 
-    def save(self, episode: int, place: Path) -> Path:
-        """Save the games up to this tape. The file holds the rule, so it shows the law.
+    def save(self, episode: int, folder: Path) -> Path:
+        """Save the games up to this tape. The file holds the rule, so it counts as shown.
 
         No move is made until that is noted.
         """
         provenance = files.provenance()  # asks git, which may take its time
         with self._lock:
             games = [game for number, game in self._games.items() if number <= episode]
-            path = save(games, place, provenance=provenance)
+            path = save(games, folder, provenance=provenance)
             self._note("save")
             return path
 

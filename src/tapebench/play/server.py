@@ -32,7 +32,7 @@ MAX_WORLDS = 100
 
 
 @dataclass
-class Table:
+class Session:
     """The worlds of a server, and where results go. Answers several threads at a time."""
 
     split: str
@@ -47,15 +47,15 @@ class Table:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     """For `worlds`; a world has a lock of its own."""
 
-    def answer(self, call: str, asked: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, call: str, message: dict[str, Any]) -> dict[str, Any]:
         """What a call of the page comes to; `ValueError` says what is wrong with it."""
         if call == "new":
-            return self._new(asked)
-        key, world, episode = self._find(asked.get("game"))
+            return self._new(message)
+        key, world, episode = self._find(message.get("game"))
         if call == "next":
             return _view(key, world, world.follow(episode))
         if call == "flip":
-            return _view(key, world, world.flip(episode, asked.get("cell")))  # type: ignore[arg-type]
+            return _view(key, world, world.flip(episode, message.get("cell")))  # type: ignore[arg-type]
         document: dict[str, Any]
         if call == "hint":
             document = asdict(self.worker.hint(world.game(episode)))
@@ -68,9 +68,9 @@ class Table:
             document = {"saved": str(world.save(episode, self.out))}
         return {**document, "view": _view(key, world, world.game(episode))}
 
-    def _new(self, asked: dict[str, Any]) -> dict[str, Any]:
-        rule = asked.get("rule", self.rule)
-        length = asked.get("length", self.length)
+    def _new(self, message: dict[str, Any]) -> dict[str, Any]:
+        rule = message.get("rule", self.rule)
+        length = message.get("length", self.length)
         horizon = self.horizon if length == self.length else None
         game = start(self.split, length, horizon, rule)
         key, world = secrets.token_hex(8), World(game)
@@ -114,15 +114,15 @@ CALLS = ("new", "next", "flip", "hint", "compare", "save")
 
 
 class Server(ThreadingHTTPServer):
-    """Serves a table. Closing it leaves no thread and no process behind."""
+    """Serves a session. Closing it leaves no thread and no process behind."""
 
     daemon_threads = False
     request_queue_size = 128
 
-    def __init__(self, table: Table, port: int) -> None:
-        self.table = table
+    def __init__(self, session: Session, port: int) -> None:
+        self.session = session
         self.token = secrets.token_urlsafe(16)
-        settings = {"length": table.length, "rule": table.rule, "longest": MAX_LENGTH}
+        settings = {"length": session.length, "rule": session.rule, "longest": MAX_LENGTH}
         self.page = assemble("TAPE: play", BODY, settings, "play.js").encode()
         self._connections: set[socket.socket] = set()
         super().__init__((HOST, port), _Handler)
@@ -141,8 +141,8 @@ class Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
     def server_close(self) -> None:
-        """Drop what is being computed and who has not asked yet, and wait for the others."""
-        self.table.worker.close()
+        """Drop pending computations and idle connections, and wait for the others."""
+        self.session.worker.close()
         for connection in tuple(self._connections):
             try:
                 connection.shutdown(socket.SHUT_RD)
@@ -151,12 +151,12 @@ class Server(ThreadingHTTPServer):
         super().server_close()
 
 
-def make_server(table: Table, port: int = 0) -> Server:
+def make_server(session: Session, port: int = 0) -> Server:
     """A server on the loopback address; port 0 takes any that is free."""
     if not 0 <= port < 65536:
         raise ValueError(f"a port is a number from 0 to 65535, not {port}")
     try:
-        return Server(table, port)
+        return Server(session, port)
     except OSError as error:
         raise ValueError(f"cannot listen on port {port}: {error.strerror}") from None
 
@@ -189,9 +189,9 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.path.startswith("/api/") or call not in CALLS:
             self.refuse(HTTPStatus.NOT_FOUND, "there is no such call")
             return
-        asked = self.read_json()
-        if asked is not None:
-            self.answer(lambda: self.server.table.answer(call, asked))
+        message = self.read_json()
+        if message is not None:
+            self.answer(lambda: self.server.session.answer(call, message))
 
     def is_ours(self, token: str) -> bool:
         """Refuse requests that were sent to another name, by another site's page, or by others.
@@ -221,9 +221,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "that is too much")
         else:
             try:
-                asked = json.loads(self.rfile.read(int(length)))
-                if isinstance(asked, dict):
-                    return asked
+                message = json.loads(self.rfile.read(int(length)))
+                if isinstance(message, dict):
+                    return message
             except (ValueError, RecursionError):
                 pass
             self.refuse(HTTPStatus.BAD_REQUEST, "send a JSON document")
@@ -260,9 +260,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 BODY = """<h1>TAPE</h1>
-<p class=lead>Empty every cell. Each move flips one cell; then a law that you may not know updates
+<p class=lead>Empty every cell. Each move flips one cell; then a rule that you may not know updates
 all cells at once, each by what it and its two neighbours on the ring are.</p>
 <div id=game></div>
 <p class=note>Keys: arrows choose a cell, Enter or space flips it, h asks for the best move, n takes
-the next tape under the same law. Tapes are those of the exam, as agents are given them. Results
-count as blind as long as the law is hidden: best moves, Compare and Save result show it.</p>"""
+the next tape under the same rule. Tapes are those of the exam, as agents are given them. Results
+count as blind as long as the rule is hidden: best moves, Compare and Save result show it.</p>"""

@@ -100,11 +100,11 @@ class Worker:
 
 
 def _answer(call: str, game: dict[str, Any]) -> dict[str, Any]:
-    asked = Game(**{**game, "cells": tuple(game["cells"]), "shown": tuple(game["shown"])})
+    position = Game(**{**game, "cells": tuple(game["cells"]), "shown": tuple(game["shown"])})
     try:
         if call == "hint":
-            return {"answer": asdict(games.hint(asked))}
-        return {"answer": games.play_baselines(asked)}
+            return {"answer": asdict(games.hint(position))}
+        return {"answer": games.play_baselines(position)}
     except Exception as error:
         return {"error": sweep.in_a_line(error)}
 

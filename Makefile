@@ -10,10 +10,10 @@ LOCKED := $(PIP) --require-hashes --requirement
 
 .PHONY: bench test quick fuzz nightly lint browser throughput cost training-speed sweeps worlds lock data clean
 
-# What needs no learning, then every baseline of a track; `make bench TRACK=smoke` is over sooner.
+# The baselines, then every agent of a track; `make bench TRACK=smoke` is over sooner.
 TRACK ?= lite
 bench: $(VENV)/.installed
-	$(VENV)/bin/python examples/trivial_lines.py
+	$(VENV)/bin/python examples/baselines.py
 	$(VENV)/bin/tape bench --track $(TRACK)
 
 # Each file of tests is one worker's, as its tests share what they have made.
@@ -57,7 +57,7 @@ throughput: $(VENV)/.installed-dev
 cost: $(VENV)/.installed-dev
 	$(VENV)/bin/python benchmarks/references.py
 
-# How fast agents train, beside Stable-Baselines3 and the machine's own limit.
+# How fast agents train, compared with Stable-Baselines3 and the machine's own limit.
 training-speed: $(VENV)/.installed-dev
 	$(VENV)/bin/python benchmarks/training.py
 

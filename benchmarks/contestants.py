@@ -198,8 +198,8 @@ def scan_gymnax(env: Any, params: Any, num: int) -> Prepared:
 def tape_jax(length: int, num: int, *, packed: bool) -> Prepared:
     from tapebench import env
 
-    made, params = env.make(rules="all", length=length, packed=packed)
-    return scan_gymnax(made, params, num)
+    tape_env, params = env.make(rules="all", length=length, packed=packed)
+    return scan_gymnax(tape_env, params, num)
 
 
 def gymnax_cartpole(_: int, num: int) -> Prepared:

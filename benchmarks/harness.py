@@ -87,21 +87,21 @@ def machine() -> dict[str, Any]:
 
 
 def table(title: str, header: tuple[str, ...], rows: list[list[str]]) -> Table:
-    made = Table(title=title, title_justify="left")
+    rich_table = Table(title=title, title_justify="left")
     for column in header:
-        made.add_column(column, justify="left" if column == header[0] else "right")
+        rich_table.add_column(column, justify="left" if column == header[0] else "right")
     for row in rows:
-        made.add_row(*row)
-    return made
+        rich_table.add_row(*row)
+    return rich_table
 
 
-def write_figures(found: dict[str, Any], where: str | None) -> None:
+def write_figures(figures: dict[str, Any], where: str | None) -> None:
     """Every figure as JSON into a file, to standard output (`-`), or nowhere."""
     if where == "-":
-        print(json.dumps(found, indent=2))
+        print(json.dumps(figures, indent=2))
     elif where:
         partial = Path(f"{where}.partial")
-        partial.write_text(json.dumps(found, indent=2) + "\n")
+        partial.write_text(json.dumps(figures, indent=2) + "\n")
         partial.replace(where)
 
 

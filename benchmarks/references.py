@@ -47,20 +47,20 @@ def decision(policy: Policy, length: int) -> Callable[[], Any]:
 
 def cases(quick: bool) -> dict[tuple[str, str, int], Callable[[], Any]]:
     """What is measured: (reference, what varies, its value) -> one decision."""
-    found = {}
+    decisions = {}
     for length in LENGTHS[: 2 if quick else None]:
         task = make_task(length=length)
-        found["bayes", "length", length] = decision(bayes_filter(task), length)
-        found["mpc", "length", length] = decision(mpc(task), length)
+        decisions["bayes", "length", length] = decision(bayes_filter(task), length)
+        decisions["mpc", "length", length] = decision(mpc(task), length)
     task = make_task()
     for count in CANDIDATE_RULES[: 2 if quick else None]:
         chosen = bayes_filter(task, list(range(count)))
-        found["bayes", "candidate rules", count] = decision(chosen, 32)
+        decisions["bayes", "candidate rules", count] = decision(chosen, 32)
     for count in SEQUENCES[: 2 if quick else None]:
-        found["mpc", "sequences", count] = decision(mpc(task, candidates=count), 32)
+        decisions["mpc", "sequences", count] = decision(mpc(task, candidates=count), 32)
     for plan in PLANS[: 2 if quick else None]:
-        found["mpc", "planning horizon", plan] = decision(mpc(task, plan=plan), 32)
-    return found
+        decisions["mpc", "planning horizon", plan] = decision(mpc(task, plan=plan), 32)
+    return decisions
 
 
 def main() -> None:
@@ -83,13 +83,13 @@ def main() -> None:
     table = Table(
         "reference", "what varies", "value", "us per decision", title="Cost of a decision"
     )
-    for (name, what, value), cost in best.items():
-        table.add_row(name, what, str(value), f"{cost:.2f}")
+    for (name, parameter, value), cost in best.items():
+        table.add_row(name, parameter, str(value), f"{cost:.2f}")
     Console().print(table)
     if options.json is not None:
         rows = [
-            {"reference": name, "varies": what, "value": value, "microseconds": cost}
-            for (name, what, value), cost in best.items()
+            {"reference": name, "varies": parameter, "value": value, "microseconds": cost}
+            for (name, parameter, value), cost in best.items()
         ]
         options.json.write_text(json.dumps({"decisions": rows}, indent=2) + "\n")
 

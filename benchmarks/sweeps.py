@@ -51,12 +51,12 @@ class Mark:
     """A figure that the project promises."""
 
     name: str
-    wanted: float
+    threshold: float
     measured: float
 
     @property
     def reached(self) -> bool:
-        return self.measured >= self.wanted
+        return self.measured >= self.threshold
 
 
 class Clock:
@@ -75,9 +75,9 @@ class Clock:
         return now - self.began, now - (self.first or now)
 
 
-def measure(executor: Executor, specs: list[RunSpec], place: Path) -> tuple[float, float]:
+def measure(executor: Executor, specs: list[RunSpec], folder: Path) -> tuple[float, float]:
     """Make the runs in an empty directory."""
-    root = Path(tempfile.mkdtemp(dir=place))
+    root = Path(tempfile.mkdtemp(dir=folder))
     clock = Clock()
     failures = executor.run(specs, root, clock.report, sweep.unwatched)
     spent = clock.seconds()
@@ -99,15 +99,15 @@ def run(options: argparse.Namespace) -> None:
         from tapebench.runs.executors.ray import Ray
 
         contestants["ray, two workers"] = Ray("local", 2)
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in contestants}
-    with tempfile.TemporaryDirectory() as place:
-        sweep.run_all(specs[:2], Path(place) / "warm", workers=1)
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in contestants}
+    with tempfile.TemporaryDirectory() as folder:
+        sweep.run_all(specs[:2], Path(folder) / "warm", workers=1)
         for number in range(rounds):
             for name, executor in contestants.items():
                 log(f"round {number + 1}/{rounds}: {name}")
-                found[name].append(measure(executor, specs, Path(place)))
-    whole = {name: min(spent for spent, _ in times) for name, times in found.items()}
-    at_work = {name: min(spent for _, spent in times) for name, times in found.items()}
+                seconds[name].append(measure(executor, specs, Path(folder)))
+    whole = {name: min(spent for spent, _ in times) for name, times in seconds.items()}
+    at_work = {name: min(spent for _, spent in times) for name, times in seconds.items()}
     speed_up = whole["one worker"] / whole["two workers"]
     marks = [Mark("two cores against one", 1.8, speed_up)]
     console = Console(stderr=options.json == "-", highlight=False)
@@ -124,7 +124,7 @@ def run(options: argparse.Namespace) -> None:
         start_up = whole["ray, two workers"] - at_work["ray, two workers"]
         console.print(f"Ray: {overhead:+.2f} s a run against local; {start_up:.1f} s to start")
     verdicts = [
-        [mark.name, f"{mark.measured:.2f}", f"{mark.wanted:g}", "yes" if mark.reached else "no"]
+        [mark.name, f"{mark.measured:.2f}", f"{mark.threshold:g}", "yes" if mark.reached else "no"]
         for mark in marks
     ]
     console.print(table("Marks", ("mark", "measured", "wanted", "reached"), verdicts))
@@ -132,7 +132,7 @@ def run(options: argparse.Namespace) -> None:
         "machine": machine(),
         "runs": len(specs),
         "spec": asdict(spec),
-        "seconds": found,
+        "seconds": seconds,
         "ray_overhead_per_run": overhead,
         "marks": [asdict(mark) | {"reached": mark.reached} for mark in marks],
     }

@@ -71,7 +71,7 @@ class Mark:
     name: str
     ours: Case
     theirs: Case
-    wanted: float
+    threshold: float
 
     def ratio(self, results: Results) -> float | None:
         """`None` if one of the two was not measured."""
@@ -157,8 +157,8 @@ def peers_python(directory: Path) -> Path:
             raise UsageError(f"{directory} is no virtual environment: name another or a new one")
         log(f"making a virtual environment for the peers in {directory}")
         subprocess.run([sys.executable, "-m", "venv", str(directory)], check=True)
-    wanted = PEERS | {name: metadata.version(name) for name in SHARED}
-    pins = {f"{name}=={version}" for name, version in wanted.items()}
+    versions = PEERS | {name: metadata.version(name) for name in SHARED}
+    pins = {f"{name}=={version}" for name, version in versions.items()}
     pip = [str(python), "-I", "-m", "pip", "--disable-pip-version-check"]
     frozen = subprocess.run([*pip, "freeze"], check=True, capture_output=True, text=True).stdout
     if missing := pins - set(frozen.split()):
@@ -198,8 +198,8 @@ def take_turns(
                 left = sum(expected[case] for case in cases[index + 1 :])
                 left += (rounds - number - 1) * sum(expected.values())
                 left += SETUP_SECONDS * (len(cases) - index - 1) * (number == 0)
-                place = f"round {number + 1} of {rounds}, {index + 1} of {len(cases)}"
-                log(f"{place}: about {left:.0f} s left in this part")
+                progress = f"round {number + 1} of {rounds}, {index + 1} of {len(cases)}"
+                log(f"{progress}: about {left:.0f} s left in this part")
                 reported = now
     return {case: result for case, result in results.items() if result.rates}, absent
 
@@ -220,8 +220,10 @@ def document(plan: Plan, results: Results, absent: dict[str, str]) -> dict[str, 
     marks = []
     for mark in MARKS:
         ratio = mark.ratio(results)
-        reached = None if ratio is None else ratio >= mark.wanted
-        marks.append({"name": mark.name, "ratio": ratio, "wanted": mark.wanted, "reached": reached})
+        reached = None if ratio is None else ratio >= mark.threshold
+        marks.append(
+            {"name": mark.name, "ratio": ratio, "wanted": mark.threshold, "reached": reached}
+        )
     return {
         "machine": machine(),
         "peers": PEERS,
@@ -299,15 +301,15 @@ def run(options: argparse.Namespace) -> None:
         results |= take_turns(rest, plan.curve_rounds, plan.seconds, workers)[0]
     if not options.peers:
         absent |= dict.fromkeys(FOREIGN, "left out by --no-peers")
-    found = {"all_cores": options.all_cores, **document(plan, results, absent)}
+    figures = {"all_cores": options.all_cores, **document(plan, results, absent)}
     console = Console(stderr=options.json == "-", highlight=False)
     console.print(rates("Raw dynamics, all equal to the bit; one core", DYNAMICS, results))
     cores = "all cores" if options.all_cores else "one core"
     console.print(rates(f"Environments; {cores}", ENVIRONMENTS, results))
     console.print(costs("ns per step against length", BY_LENGTH, lengths, results))
     console.print(costs("ns per step and environment against batch", BY_BATCH, batches, results))
-    console.print(verdicts(found["marks"]))
-    write_figures(found, options.json)
+    console.print(verdicts(figures["marks"]))
+    write_figures(figures, options.json)
 
 
 def main() -> int:

@@ -9,7 +9,7 @@ whatever else runs on the core disturbs little; on a quiet machine they are thos
 
 With DQN, both sides learn from batches of 128, once in four environment steps, with the same
 layers. The marks are of plain DQN, which is what Stable-Baselines3 has. Our default is Double DQN,
-which computes a quarter more: it stands beside them, and has stayed below them in full runs. The
+which computes a quarter more: it is listed too, and has stayed below them in full runs. The
 limit is the rate of products of 128 × 256 by 256 × 256 in one compiled loop. DQN is also measured
 with two processes of a kind at work at once, which share the machine's caches and memory.
 
@@ -93,19 +93,19 @@ OTHERS = [Contestant(name, 256, double=True) for name in ("rad", "curl", "pearl"
 
 @dataclass(frozen=True)
 class Mark:
-    """A figure that the project promises, or one that stands beside those."""
+    """A figure that the project promises, or one that is only listed."""
 
     name: str
-    wanted: float | None
+    threshold: float | None
     measured: float
     is_most: bool = False
-    """Whether `wanted` is the most that is allowed instead of the least."""
+    """Whether `threshold` is the most that is allowed instead of the least."""
 
     @property
     def reached(self) -> bool | None:
-        if self.wanted is None:
+        if self.threshold is None:
             return None
-        return self.measured <= self.wanted if self.is_most else self.measured >= self.wanted
+        return self.measured <= self.threshold if self.is_most else self.measured >= self.threshold
 
 
 def flops_per_update(width: int, double: bool) -> int:
@@ -386,16 +386,16 @@ def work_in_pairs(
 
 def start_ups(contestant: Contestant) -> dict[str, dict[str, float]]:
     """What a fresh worker takes, with an empty cache and with the one that the first has filled."""
-    found = {}
+    answers = {}
     with tempfile.TemporaryDirectory() as directory:
         for name in ("empty cache", "filled cache"):
             log(f"a fresh worker, {name}")
             worker = start(contestant, "--start-up", cache=directory)
             try:
-                found[name] = worker.answer(contestant.label)
+                answers[name] = worker.answer(contestant.label)
             finally:
                 worker.close()
-    return found
+    return answers
 
 
 def time_sweep(track: str) -> dict[str, Any]:
@@ -488,11 +488,11 @@ def run(options: argparse.Namespace) -> None:
     rounds, seconds = (2, 0.3) if options.quick else (8, 1.0)
     contestants = CONTESTANTS if options.quick else CONTESTANTS + OTHERS
     rates = take_turns(contestants, rounds, seconds)
-    best = {contestant: max(found) for contestant, found in rates.items()}
+    best = {contestant: max(measured) for contestant, measured in rates.items()}
     pairs = work_in_pairs([*DQN.values(), *SB3.values()], rounds // 2, seconds)
-    both = {contestant: max(found) for contestant, found in pairs.items()}
+    both = {contestant: max(measured) for contestant, measured in pairs.items()}
     fresh = start_ups(DQN[256])
-    marks = find_marks(best, both, max(found["memory_gib"] for found in fresh.values()))
+    marks = find_marks(best, both, max(measured["memory_gib"] for measured in fresh.values()))
 
     rows = []
     for contestant in contestants[1:]:
@@ -513,8 +513,8 @@ def run(options: argparse.Namespace) -> None:
     ]
     console.print(table("Two at once", ("agent", "steps/s", "against one"), rows))
     lines = [
-        [name, f"{found['compile_seconds']:.1f}", f"{found['memory_gib']:.2f}"]
-        for name, found in fresh.items()
+        [name, f"{measured['compile_seconds']:.1f}", f"{measured['memory_gib']:.2f}"]
+        for name, measured in fresh.items()
     ]
     title = f"Getting going: {DQN[256].label}"
     console.print(table(title, ("fresh worker", "compile s", "memory GiB"), lines))
@@ -523,7 +523,9 @@ def run(options: argparse.Namespace) -> None:
         [
             mark.name,
             f"{mark.measured:.2f}",
-            "" if mark.wanted is None else f"{'at most ' if mark.is_most else ''}{mark.wanted:g}",
+            ""
+            if mark.threshold is None
+            else f"{'at most ' if mark.is_most else ''}{mark.threshold:g}",
             words[mark.reached],
         ]
         for mark in marks
@@ -541,8 +543,8 @@ def run(options: argparse.Namespace) -> None:
             for contestant in contestants[1:]
         ],
         "pairs": [
-            {**asdict(contestant), "label": contestant.label, "rates": found}
-            for contestant, found in pairs.items()
+            {**asdict(contestant), "label": contestant.label, "rates": measured}
+            for contestant, measured in pairs.items()
         ],
         "fresh_worker": fresh,
         "marks": [asdict(mark) | {"reached": mark.reached} for mark in marks],

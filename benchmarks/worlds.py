@@ -41,19 +41,19 @@ def measure(agent: str, length: int, quick: bool) -> dict[str, Any]:
     from tapebench.tasks.task import make_task
 
     task = make_task(split="fps30", rules="train", length=length, horizon=length)
-    made = agents.make(agent, *envs.make(task=task))
+    trained = agents.make(agent, *envs.make(task=task))
     began = time.perf_counter()
-    state = made.init(seeding.key(0, "cost"))
-    state, _ = jax.block_until_ready(made.train(state))
+    state = trained.init(seeding.key(0, "cost"))
+    state, _ = jax.block_until_ready(trained.train(state))
     compiled = time.perf_counter() - began
     if not quick:
-        state, _ = jax.block_until_ready(made.train(state))  # past the warm-up
+        state, _ = jax.block_until_ready(trained.train(state))  # past the warm-up
     chunks, began = (1, 5)[not quick], time.perf_counter()
     for _ in range(chunks):
-        state, _ = jax.block_until_ready(made.train(state))
-    speed = chunks * made.chunk / (time.perf_counter() - began)
+        state, _ = jax.block_until_ready(trained.train(state))
+    speed = chunks * trained.chunk / (time.perf_counter() - began)
     exam = make_exam(length=length, horizon=length, rules=list(range(0, 256, 64 if quick else 8)))
-    policy, episodes = made.policy(state), 1 if quick else 20
+    policy, episodes = trained.policy(state), 1 if quick else 20
     took = []
     for _ in range(2):
         began = time.perf_counter()
@@ -95,11 +95,11 @@ def benchmark() -> None:
             log(f"{agent} at {length} cells")
             worker = Worker([sys.executable, __file__, "--serve"], {})
             try:
-                asked = {"agent": agent, "length": length, "quick": options.quick}
-                rows.append(worker.ask(json.dumps(asked), f"{agent} at {length} cells"))
+                request = {"agent": agent, "length": length, "quick": options.quick}
+                rows.append(worker.ask(json.dumps(request), f"{agent} at {length} cells"))
             finally:
                 worker.close()
-    found = {"machine": machine(), "costs": rows}
+    figures = {"machine": machine(), "costs": rows}
     shown = table(
         "What a seed costs: 200,000 steps, 20 evaluations, one core",
         ("agent", "cells", "compile", "steps/s", "first exam", "later exam", "seed", "peak memory"),
@@ -118,7 +118,7 @@ def benchmark() -> None:
         ],
     )
     Console(stderr=options.json == "-").print(shown)
-    write_figures(found, options.json)
+    write_figures(figures, options.json)
 
 
 if __name__ == "__main__":

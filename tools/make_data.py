@@ -1,4 +1,5 @@
-"""Compute the shipped data again: rules, splits, ceilings up to 24 cells, lines, tracks.
+"""Compute the shipped data again: rules, splits, ceilings up to 24 cells, what flipping ones
+reaches, lines, tracks.
 
 `make data` runs it: about six minutes, most of them for the 24-cell ceilings. The answers at 32
 cells are hours of work and made by `tools/solve32.py`. Tests compare.
@@ -13,7 +14,7 @@ from pathlib import Path
 from tapebench.base import files
 from tapebench.exam import baselines
 from tapebench.exam.exam import make_exam
-from tapebench.physics import exact, features
+from tapebench.physics import exact, features, strata
 from tapebench.runs import tracks
 from tapebench.tasks import splits
 
@@ -28,6 +29,9 @@ def main() -> None:
         write(f"exact/L{length}-H{length}.json", exact.dump_ceilings(solved, length, length))
     chances = exact.chances(16, 16)
     write("exact/chances-L16-H16.json", exact.dump_chances(chances, 16, 16))
+    sample = strata.sample_flip_ones(range(256))
+    size = f"L{strata.SAMPLED_LENGTH}-H{strata.SAMPLED_HORIZON}"
+    write(f"exact/flip-ones-{size}.json", strata.dump_sample(sample))
     for length, horizon in baselines.SHIPPED:
         exam = make_exam(length=length, horizon=horizon)
         write(

@@ -66,18 +66,18 @@ def main() -> None:
     parser.add_argument("--longest", type=int, default=12)
     parser.add_argument("--starts", type=int, default=memoryless.STARTS)
     parser.add_argument("--out", type=Path, default=Path("docs/results/pilot.json"))
-    given = parser.parse_args()
-    rows = json.loads(given.out.read_text()) if given.out.exists() else []
-    known = {(row["length"], row["horizon"]) for row in rows if row["starts"] >= given.starts}
-    for length in range(SHORTEST, given.longest + 1):
+    options = parser.parse_args()
+    rows = json.loads(options.out.read_text()) if options.out.exists() else []
+    measured = {(row["length"], row["horizon"]) for row in rows if row["starts"] >= options.starts}
+    for length in range(SHORTEST, options.longest + 1):
         for horizon in range(1, length + 1):
-            if (length, horizon) in known:
+            if (length, horizon) in measured:
                 continue
             print(f"{length} cells, {horizon} steps", flush=True)
             rows = [row for row in rows if (row["length"], row["horizon"]) != (length, horizon)]
-            rows.append(measure(length, horizon, given.starts))
+            rows.append(measure(length, horizon, options.starts))
             text = ",\n".join(json.dumps(row) for row in rows)
-            files.write_bytes(given.out, f"[\n{text}\n]\n".encode())
+            files.write_bytes(options.out, f"[\n{text}\n]\n".encode())
     show(rows)
 
 

@@ -1,7 +1,7 @@
 """Put finished runs into the package, as the results that come with it.
 
     python tools/publish.py runs full            # every agent of `tape bench --track full`
-    python tools/publish.py runs lite            # and every run of lite, its experiments' too
+    python tools/publish.py runs lite@2          # and every run of lite@2, its experiments' too
 
 Takes the groups of runs whose experiment begins with the name given, and writes each as a piece
 (see `tapebench.runs.published`) into `src/tapebench/data/results`. A group is taken if it has all
@@ -28,7 +28,7 @@ from tapebench.runs.results import load_results
 SPLITS = ("fps30", "matched30")
 """Splits that whole tracks are run on; experiments may bring others."""
 
-PLACE = Path(__file__).parents[1] / "src" / "tapebench" / "data" / "results"
+FOLDER = Path(__file__).parents[1] / "src" / "tapebench" / "data" / "results"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -46,42 +46,44 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for path in load_results(options.results).paths:
         spec = files.read_json(path / "spec.json")
         groups[spec["id"].rsplit("/", 1)[0]].append((spec["seed"], key(spec), path))
-    PLACE.mkdir(parents=True, exist_ok=True)
+    FOLDER.mkdir(parents=True, exist_ok=True)
     for name, runs in sorted(groups.items()):
-        if name.split("/")[0].split("-")[0] != options.experiment:
+        if name.split("/")[0].split("-")[0] != tracks.get_track(options.experiment).name:
             continue
         runs.sort()
-        command, wanted = makers.get(runs[0][1], (None, 0))
+        command, expected = makers.get(runs[0][1], (None, 0))
         if command is None:
             print(f"{name}: nothing makes these runs today, left out", file=sys.stderr)
-        elif len(runs) < (options.seeds or wanted):
-            print(f"{name}: {len(runs)} of {wanted} seeds, left out", file=sys.stderr)
+        elif len(runs) < (options.seeds or expected):
+            print(f"{name}: {len(runs)} of {expected} seeds, left out", file=sys.stderr)
         else:
             paths = [path for _, _, path in runs]
-            told = f"{command} --seeds {len(runs)}"
+            full_command = f"{command} --seeds {len(runs)}"
             # Settings of experiments have been measured; what they learned is of no further use.
             is_setting = tracks.is_setting(files.read_json(paths[0] / "spec.json"))
-            written = published.pack(paths, told, PLACE, 0 if is_setting else options.policies)
-            size = sum(file.stat().st_size for file in PLACE.glob(f"{written.stem}.*"))
+            written = published.pack_runs(
+                paths, full_command, FOLDER, 0 if is_setting else options.policies
+            )
+            size = sum(file.stat().st_size for file in FOLDER.glob(f"{written.stem}.*"))
             print(f"{name}: {len(runs)} seeds, {size / 1000:.0f} kB")
 
 
 def commands(track: str) -> dict[str, tuple[str, int]]:
     """What makes each group of runs, and with how many seeds; by `key`."""
-    found: dict[str, tuple[str, int]] = {}
+    makers: dict[str, tuple[str, int]] = {}
     chosen = tracks.get_track(track)
     for split in SPLITS:
         flags = f" --split {split}" if split != chosen.split else ""
         for agent in chosen.agents:
             spec = chosen.spec(agent, experiment=chosen.name, split=split)
             command = f"tape bench --track {track} --agents {agent}{flags}"
-            found.setdefault(key(spec.as_dict()), (command, chosen.seeds))
+            makers.setdefault(key(spec.as_dict()), (command, chosen.seeds))
         for name, experiment in experiments.every().items():
             scale = Scale(chosen, split=split if flags else None)
             for group in experiment.settings(scale).values():
                 command = f"tape reproduce {name} --track {track}{flags}"
-                found.setdefault(key(group[0].as_dict()), (command, len(group)))
-    return found
+                makers.setdefault(key(group[0].as_dict()), (command, len(group)))
+    return makers
 
 
 def key(spec: Mapping[str, Any]) -> str:

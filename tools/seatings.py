@@ -38,11 +38,11 @@ def main() -> None:
         print(json.dumps(groups))
         return
     for name, runs in groups.items():
-        print(f"{name}: {told(runs)}")
-    print(f"all: {told([run for runs in groups.values() for run in runs])}")
+        print(f"{name}: {describe(runs)}")
+    print(f"all: {describe([run for runs in groups.values() for run in runs])}")
 
 
-def told(runs: Sequence[dict[str, Any]]) -> str:
+def describe(runs: Sequence[dict[str, Any]]) -> str:
     """How many policies play the same, and the mean success that was published and is reached."""
     alike, as_published = (sum(run[key] for run in runs) for key in ("alike", "as_published"))
     then, now = (float(np.mean([run[key] for run in runs])) for key in ("then", "now"))

@@ -28,9 +28,9 @@ def main() -> None:
     parser.add_argument("--rules", default=",".join(map(str, range(256))))
     options = parser.parse_args()
     exhaustive.set_threads(options.threads)
-    wanted = {min(elementary.mirror_orbit(int(rule))) for rule in options.rules.split(",")}
-    missing = [rule for rule in sorted(wanted) if not file_of(rule).exists()]
-    print(f"{len(wanted) - len(missing)} of {len(wanted)} orbits are solved", file=sys.stderr)
+    orbits = {min(elementary.mirror_orbit(int(rule))) for rule in options.rules.split(",")}
+    missing = [rule for rule in sorted(orbits) if not file_of(rule).exists()]
+    print(f"{len(orbits) - len(missing)} of {len(orbits)} orbits are solved", file=sys.stderr)
     search = exhaustive.Search(32)
     for number, rule in enumerate(missing):
         began = time.monotonic()

@@ -4,8 +4,10 @@
 
 Trains on the training side of the split `tuning` and judges by success on its validation side,
 which has no rule that is held out in `fps30` or `matched30`. Trial 0 is the agent's defaults; the
-others are drawn from its `SPACE`. `--then` is a further search around the best of those before it,
-which is its trial 0, with what is in `LATER`. Runs are kept and resumed; the result is written to
+others are drawn from `Config.SEARCH` in the agent's file. The settings of a family are searched on
+its plain member, and a variant only searches what it adds: so what it gains or loses is due to that
+and not to luckier settings. `--then` is a further search around the best of those before it, which
+is its trial 0, with what is in `LATER`. Interrupted runs resume; the result is written to
 `docs/tuning/AGENT-NETWORK.json`, or to `AGENT-NETWORK-sizes.json` and the like.
 """
 
@@ -15,6 +17,7 @@ import argparse
 import json
 import math
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,50 +29,7 @@ from tapebench.base import files, seeding
 from tapebench.runs import sweep
 from tapebench.runs.training import RunSpec
 
-PLACE = Path(__file__).parents[1] / "docs" / "tuning"
-
-SPACE: dict[str, dict[str, tuple[Any, ...]]] = {
-    "dqn": {
-        "learning_rate": (2.5e-4, 5e-4, 1e-3),
-        "discount": (0.9, 0.98, 1.0),
-        "target_every": (250, 1000),
-        "batch": (128, 256),
-        "replay_size": (50_000, 200_000),
-        "epsilon_end": (0.05, 0.2),
-        "dueling": (True, False),
-    },
-    "rad": {"max_shift": (1, 4), "flip_probability": (0.01, 0.03, 0.1)},
-    "curl": {"curl_weight": (0.01, 0.1, 1.0), "momentum": (0.95, 0.99)},
-    "pearl": {"context": (4, 8), "latent_size": (4, 8), "kl_weight": (1e-4, 1e-3, 1e-2)},
-    "ppo": {
-        "learning_rate": (5e-4, 1e-3, 2e-3),
-        "discount": (0.9, 0.98, 1.0),
-        "trace": (0.5, 0.8, 0.95),
-        "entropy_weight": (0.003, 0.01, 0.03),
-        "value_weight": (0.1, 0.5),
-        "epochs": (4, 10),
-        "minibatches": (4, 8),
-    },
-    "ppo-dr": {"noise_high": (0.0, 0.001, 0.005), "horizon_high": (1.0, 1.5)},
-    "rppo": {
-        "memory_size": (16, 32, 64),
-        "encoder_width": (32, 64),
-        "epochs": (4, 10),
-        "minibatches": (4, 8),
-    },
-    "dreamer": {
-        "learning_rate": (5e-4, 1e-3, 2e-3),
-        "actor_rate": (5e-4, 1e-3, 2e-3),
-        "discount": (0.9, 0.95, 0.98),
-        "trace": (0.5, 0.8, 0.95),
-        "imagination": (5, 10, 15),
-        "entropy_weight": (0.001, 0.003, 0.01),
-    },
-    "automata": {"learning_rate": (1e-3, 3e-3), "features": (4, 8), "saturation": (2.0, 8.0)},
-}
-"""What is searched. The settings of a family are searched on its plain member, and a variant only
-searches what it adds: so what it gains or loses is due to that and not to luckier settings. What
-`rppo` adds changes what a round of learning is, hence `epochs` and `minibatches`."""
+FOLDER = Path(__file__).parents[1] / "docs" / "tuning"
 
 LATER: dict[str, dict[str, dict[str, tuple[Any, ...]]]] = {
     "sizes": {
@@ -93,14 +53,14 @@ LATER: dict[str, dict[str, dict[str, tuple[Any, ...]]]] = {
 which is what costs time; `returns`: how far targets look ahead, and what goes with that. Those of
 `rppo-cells` are searched again, since its values may know the rule; none was better."""
 
-TRIALS = {"dqn": 10, "ppo": 10}
-"""How many in the first search; of the others half as many, and of further searches too."""
+MANY = 7
+"""Options from which on a first search has ten trials; all other searches have five."""
 
 
 def main() -> None:
     """Run the search and write what it found."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("agent", choices=agents.NAMES)
+    parser.add_argument("agent", help="a name, or package.module of any agent")
     parser.add_argument("--network", help="by default that of the agent")
     parser.add_argument("--then", choices=LATER, help="a further search, around the best so far")
     parser.add_argument("--trials", type=int)
@@ -110,16 +70,16 @@ def main() -> None:
     options = parser.parse_args()
     options.network = options.network or agents.configure(options.agent).network
     name = f"{options.agent}-{options.network}"
-    space = LATER[options.then].get(name) if options.then else SPACE[options.agent]
-    if space is None:
-        known = ", ".join(LATER[options.then])
-        parser.error(f"--then {options.then} is for {known}: variants have what these have")
-    trials_wanted = options.trials or (5 if options.then else TRIALS.get(options.agent, 5))
+    if options.then and name not in LATER[options.then]:
+        searched = ", ".join(LATER[options.then])
+        parser.error(f"--then {options.then} is for {searched}: variants have what these have")
+    space = LATER[options.then][name] if options.then else search_space(options.agent)
+    num_trials = options.trials or (10 if len(space) >= MANY and not options.then else 5)
     fixed = {"network": options.network}
     if options.then:
         fixed |= best_before(name, options.then)
     defaults = asdict(agents.configure(options.agent, **fixed))
-    trials = [fixed | trial for trial in draw(space, defaults, trials_wanted)]
+    trials = [fixed | trial for trial in draw(space, defaults, num_trials)]
     label = f"{options.network}-{options.then}" if options.then else options.network
     specs = [
         RunSpec(
@@ -139,20 +99,20 @@ def main() -> None:
     failures = sweep.run_all(sweep.missing(specs, options.results), options.results, report=show)
     for failure in failures:
         print(f"{failure.run}: {failure.reason}", file=sys.stderr)
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for number, trial in enumerate(trials):
         ours = [spec for spec in specs if spec.experiment == f"{label}-{number}"]
-        done = [path for spec in ours if (path := place(spec, options.results)).is_file()]
+        done = [path for spec in ours if (path := summary_path(spec, options.results)).is_file()]
         scores = [files.read_json(path)["ood"]["success"] for path in done]
-        seen = [files.read_json(path)["id"]["success"] for path in done]
+        on_training_rules = [files.read_json(path)["id"]["success"] for path in done]
         row: dict[str, Any] = {
             "trial": number,
             "options": trial,
             "validation": scores,
-            "training": seen,
+            "training": on_training_rules,
         }
-        found.append(row | {"mean_validation": float(np.mean(scores)) if scores else None})
-    found.sort(key=lambda row: -(row["mean_validation"] or 0.0))
+        rows.append(row | {"mean_validation": float(np.mean(scores)) if scores else None})
+    rows.sort(key=lambda row: -(row["mean_validation"] or 0.0))
     document = {
         "agent": options.agent,
         "network": options.network,
@@ -160,51 +120,61 @@ def main() -> None:
         "steps": options.steps,
         "seeds": options.seeds,
         "defaults": defaults,
-        "space": space,
-        "trials": found,
+        "space": dict(space),
+        "trials": rows,
     }
-    PLACE.mkdir(exist_ok=True)
-    files.write_text(PLACE / f"{options.agent}-{label}.json", json.dumps(document, indent=1) + "\n")
-    for row in found:
+    FOLDER.mkdir(exist_ok=True)
+    files.write_text(
+        FOLDER / f"{options.agent}-{label}.json", json.dumps(document, indent=1) + "\n"
+    )
+    for row in rows:
         print(row["mean_validation"], row["options"])
+
+
+def search_space(agent: str) -> Mapping[str, tuple[Any, ...]]:
+    """The values that an agent's `Config` lists for its search."""
+    space: Mapping[str, tuple[Any, ...]] = getattr(agents.load(agent)[0], "SEARCH", {})
+    if not space:
+        raise SystemExit(f"the Config of {agent} has no SEARCH: name the values to search there")
+    return space
 
 
 def best_before(name: str, search: str) -> dict[str, Any]:
     """The best options that the searches before this one found."""
-    found: dict[str, Any] = {}
+    best: dict[str, Any] = {}
     for earlier in ["", *LATER][: 1 + list(LATER).index(search)]:
-        file = PLACE / f"{name}{earlier and '-'}{earlier}.json"
+        file = FOLDER / f"{name}{earlier and '-'}{earlier}.json"
         if file.is_file():
             document = files.read_json(file)
-            found = document["defaults"] | document["trials"][0]["options"]
-    found.pop("total_steps", None)  # which follows the steps
-    if not found:
+            best = document["defaults"] | document["trials"][0]["options"]
+    best.pop("total_steps", None)  # which follows the steps
+    if not best:
         raise SystemExit(f"--then is around the best of {name}: make that search first")
-    return found
+    return best
 
 
 def draw(
-    space: dict[str, tuple[Any, ...]], defaults: dict[str, Any], trials: int
+    space: Mapping[str, tuple[Any, ...]], defaults: dict[str, Any], trials: int
 ) -> list[dict[str, Any]]:
     """What each trial sets: the first nothing, the others no combination twice."""
-    known = {name: defaults[name] for name in space}
-    seen: list[dict[str, Any]] = [known]
-    found: list[dict[str, Any]] = [{}]
+    first = {name: defaults[name] for name in space}
+    drawn: list[dict[str, Any]] = [first]
+    trials_to_make: list[dict[str, Any]] = [{}]
     number = 0
-    most = math.prod(len({*values, known[name]}) for name, values in space.items())
-    while len(found) < trials and len(seen) < most:
+    most = math.prod(len({*values, first[name]}) for name, values in space.items())
+    while len(trials_to_make) < trials and len(drawn) < most:
         number += 1
         trial = {
             name: values[int(seeding.generator(number, "tune", name).integers(len(values)))]
             for name, values in space.items()
         }
-        if trial not in seen:
-            seen.append(trial)
-            found.append(trial)
-    return found
+        if trial not in drawn:
+            drawn.append(trial)
+            trials_to_make.append(trial)
+    return trials_to_make
 
 
-def place(spec: RunSpec, root: Path) -> Path:
+def summary_path(spec: RunSpec, root: Path) -> Path:
     """Where a run's summary is."""
     return root / str(spec.id) / "summary.json"
 

@@ -1,6 +1,6 @@
-"""How far policies that learn nothing get, beside planning and what is possible at all.
+"""Success of the baselines that need no training, of planning with the true rule, and the ceiling.
 
-`python examples/trivial_lines.py` prints the table; `--readme` also puts it into the README.
+`python examples/baselines.py` prints the table; `--readme` also puts it into the README.
 Success is over the exam: 20 start tapes for every rule. ID are the rules of the split's train
 side, OOD its held-out ones. `greedy` and `mpc` know the rule. The ceiling is exact: the share of
 all start tapes from which any policy, even one that knows the rule, can reach the goal in time.
@@ -22,28 +22,29 @@ from tapebench.tasks import splits
 from tapebench.tasks.task import make_task
 
 README = Path(__file__).parents[1] / "README.md"
-BEGIN, END = "<!-- trivial lines: begin -->", "<!-- trivial lines: end -->"
+BEGIN, END = "<!-- baselines: begin -->", "<!-- baselines: end -->"
 POLICIES = ("random", "flip-ones", "greedy", "mpc")
 COLUMNS = ("split", "L = H", "policy", "ID success", "OOD success", "drop")
 
 
 def rows(split_name: str, length: int) -> list[tuple[str, ...]]:
-    """One row per policy, and the exact ceiling."""
+    """One row for each policy, and one for the exact ceiling."""
     split = splits.load(split_name)
     task = make_task(length=length, horizon=length, rules="all")
-    found: list[tuple[str, float, float]] = []
+    success_by_side: list[tuple[str, float, float]] = []
     for name in POLICIES:
         success = rollout.rollout(policies.make(name, task), task).success.mean(axis=1)
-        found.append((name, success[list(split.train)].mean(), success[list(split.test)].mean()))
+        sides = (success[list(side)].mean() for side in (split.train, split.test))
+        success_by_side.append((name, *sides))
     ceilings = exact.shipped_ceilings(length, length)
     id_ceiling, ood_ceiling = (
         sum(ceilings[rule].solvable_excluding_goal for rule in side) / len(side)
         for side in (split.train, split.test)
     )
-    found.append(("exact ceiling", id_ceiling, ood_ceiling))
+    success_by_side.append(("exact ceiling", id_ceiling, ood_ceiling))
     return [
         (split_name, str(length), name, f"{id_:.3f}", f"{ood:.3f}", f"{id_ - ood:+.3f}")
-        for name, id_, ood in found
+        for name, id_, ood in success_by_side
     ]
 
 
@@ -60,7 +61,7 @@ def markdown(table: list[tuple[str, ...]]) -> str:
 
 
 def put_into_readme(text: str) -> None:
-    """Replace what stands between the markers."""
+    """Replace the text between the markers."""
     before, rest = README.read_text().split(BEGIN)
     after = rest.split(END)[1]
     README.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
@@ -70,7 +71,7 @@ def main() -> None:
     """Evaluate and print."""
     began = time.perf_counter()
     table = all_rows()
-    shown = Table(*COLUMNS, title="What needs no learning, and what is possible")
+    shown = Table(*COLUMNS, title="Baselines and the exact ceiling")
     for number, row in enumerate(table):
         ends_block = number + 1 < len(table) and table[number + 1][:2] != row[:2]
         shown.add_row(*row, end_section=ends_block)

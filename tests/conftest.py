@@ -58,6 +58,10 @@ os.environ["XLA_FLAGS"] = " ".join(
 import jax  # noqa: E402
 import submitit  # noqa: E402, F401
 
+import shape_checks  # noqa: E402
+
+shape_checks.install()
+
 from tapebench.base import files  # noqa: E402
 from tapebench.runs import training  # noqa: E402
 

@@ -4,11 +4,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from beartype.roar import BeartypeDoorHintViolation
 from scipy import stats
 
+import shape_checks
 from tapebench import env as envs
+from tapebench.exam.exam import make_exam
 from tapebench.physics import space
 from tapebench.tasks import splits
+from tapebench.tasks.schedule import Schedule
 from tapebench.tasks.universe import ELEMENTARY
 
 
@@ -252,3 +256,59 @@ def test_default_params_are_those_of_make():
         jax.tree.leaves(params), jax.tree.leaves(env.default_params), strict=True
     ):
         np.testing.assert_array_equal(ours, default)
+
+
+def test_a_schedule_that_never_switches_leaves_no_trace_in_the_program(monkeypatch):
+    """Not even by being looked at: all that a schedule does is out of reach here."""
+
+    def refuse(*_):
+        raise AssertionError("the schedule was asked")
+
+    for method in ("draw", "rule_at", "later_rules"):
+        monkeypatch.setattr(Schedule, method, refuse)
+    env, params = envs.make(length=8, reveal_rule=True)
+    _, state = jax.eval_shape(env.reset, jax.random.key(0), params)
+    assert len(jax.tree.leaves(params)) == 8
+    assert len(jax.tree.leaves(state)) == 6
+    program = jax.make_jaxpr(lambda state: env.step_env(None, state, 0, params)[1].rule)(state)
+    rule = next(
+        variable
+        for variable, (path, _) in zip(
+            program.jaxpr.invars, jax.tree_util.tree_leaves_with_path(state), strict=True
+        )
+        if path[0].name == "rule"
+    )
+    assert program.jaxpr.outvars == [rule], "the rule goes through as it came"
+
+
+@pytest.mark.slow
+def test_an_episode_switches_to_another_rule_of_its_side_and_the_next_draws_anew():
+    task = make_exam(length=6, horizon=4, switch=[1, 3], rules=[0, 4, 30, 45, 22, 18]).task
+    env, params = envs.make(task=task)
+    state, _, _, _, terminated, truncated, _ = run(env, params, 40, 60)
+    ended = np.asarray(terminated | truncated)
+    rules, t = np.asarray(state.rule), np.asarray(state.t)
+    changed = rules[1:] != rules[:-1]
+    np.testing.assert_array_equal(changed[~ended[:-1]], np.isin(t[1:], (1, 3))[~ended[:-1]])
+    is_seen = np.isin(rules, task.schedule.seen)
+    assert is_seen.any()
+    assert not is_seen.all()
+    np.testing.assert_array_equal(is_seen[1:][~ended[:-1]], is_seen[:-1][~ended[:-1]])
+    pairs = {(a, b) for a, b in zip(rules[:-1][changed], rules[1:][changed], strict=True)}
+    assert len(pairs) > 10
+
+
+def test_other_rules_do_not_compile_another_program_for_a_schedule():
+    tasks = [make_exam(length=6, horizon=4, switch=2, rules=r).task for r in ("test", "all")]
+    assert envs.make(task=tasks[0])[0] == envs.make(task=tasks[1])[0]
+    assert envs.TapeEnv(length=6, schedule=Schedule((2,))).default_params.num_seen == 0
+
+
+@pytest.mark.parametrize("length", [8, 40])
+def test_parameters_and_states_hold_what_their_fields_say(length):
+    env, params = envs.make(length=length)
+    state = env.reset(jax.random.key(0), params)[1]
+    for held in (params, state, jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), state)):
+        shape_checks.check_fields(held)
+    with pytest.raises(BeartypeDoorHintViolation):
+        shape_checks.check_fields(replace(state, t=jnp.zeros(3, jnp.int32)))

@@ -34,6 +34,7 @@ make_vec = partial(gymnasium.make_vec, "Tape-v0", vectorization_mode="vector_ent
         {"noise": 0.1, "mask": [0, 1], "reward": "sparse", "reveal_rule": True},
         {"length": 5, "start_density": 0.1, "reward": "potential", "rules": "all"},
         {"render_mode": "ansi", "split": "matched30", "rules": "test"},
+        {"switch": [2, 7], "reveal_rule": True},
         {"render_mode": "rgb_array", "rules": 30},
     ],
 )
@@ -48,7 +49,7 @@ def test_importing_and_making_the_environment_imports_no_jax_and_takes_no_time()
         "env = gymnasium.make('Tape-v0'); env.reset(seed=0); env.step(0);"
         "vec = gymnasium.make_vec('Tape-v0', num_envs=2, vectorization_mode='vector_entry_point');"
         "vec.reset(seed=0); vec.step(numpy.zeros(2, int));"
-        "print('jax' in sys.modules, time.perf_counter() - t)"
+        "print(not {'jax', 'jaxtyping'}.isdisjoint(sys.modules), time.perf_counter() - t)"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     imported, seconds = out.stdout.split()
@@ -506,3 +507,109 @@ def test_bad_constructor_arguments_are_refused():
         tapebench.gym.TapeEnv(render_mode="human")
     with pytest.raises(ValueError, match="does not render"):
         tapebench.gym.TapeVectorEnv(2, render_mode="ansi")
+
+
+SWITCHING = {"length": 9, "horizon": 7, "rules": [0, 30, 90, 110, 204], "switch": [2, 5]}
+
+
+def test_the_three_faces_switch_rules_alike():
+    """Drawn from the same stream in NumPy and JAX, given to the single environment."""
+    num, rng = 12, np.random.default_rng(5)
+    rules = rng.choice([30, 90, 110, 204], num)
+    tapes = rng.integers(0, 2, (num, 9))
+    tapes[:, 0] = 1
+    stream = seeding.Stream(*rng.integers(0, 2**32, (2, num), dtype=np.uint32))
+    options = {**SWITCHING, "reveal_rule": True, "noise": 0.0}
+    vector = make_vec(num_envs=num, autoreset_mode="SameStep", **options)
+    _, info = vector.reset(options={"rule": rules, "tape": tapes, "stream": stream})
+    env, params = envs.make(**options)
+    own = seeding.Stream(*map(jnp.asarray, stream))
+    place = jnp.asarray([options["rules"].index(rule) for rule in rules], jnp.uint32)
+    places = jax.jit(env.schedule.draw)(own, place, params.num_seen, params.num_rules)
+    later = tuple(params.rules[number].astype(jnp.uint32) for number in places)
+    state = envs.EnvState(
+        tape=space.split(jnp.asarray(space.pack(tapes))),
+        goal=space.split(jnp.zeros((num, 1), jnp.uint32)),
+        rule=jnp.asarray(rules, jnp.uint32),
+        t=jnp.zeros(num, jnp.int32),
+        stream=own,
+        later=later,
+    )
+    singles = [make(**options).unwrapped for _ in range(num)]
+    for index, single in enumerate(singles):
+        following = [int(part[index]) for part in later]
+        single.reset(options={"rule": rules[index], "tape": tapes[index], "switch_to": following})
+    jax_step = jax.jit(jax.vmap(env.step_env, in_axes=(None, 0, 0, None)))
+    running, seen = np.ones(num, bool), [info["rule"]]
+    for action in rng.integers(0, 9, (7, num)):
+        jax_obs, state, *_, jax_info = jax_step(None, state, jnp.asarray(action), params)
+        obs, _, terminated, truncated, info = vector.step(action)
+        ended = terminated | truncated
+        for index in np.flatnonzero(running):
+            single_obs, _, *_, single_info = singles[index].step(action[index])
+            whole = info["final_info"] if ended[index] else info
+            np.testing.assert_array_equal(single_obs, jax_obs[index])
+            shown = info["final_obs"][index] if ended[index] else obs[index]
+            np.testing.assert_array_equal(single_obs, shown)
+            assert single_info["rule"] == whole["rule"][index] == jax_info["rule"][index]
+        running &= ~ended
+        seen.append(np.asarray(jax_info["rule"]))
+    changes = np.diff(np.stack(seen), axis=0) != 0
+    assert changes[[1, 4]].all()
+    assert not changes[[0, 2, 3, 5, 6]].any()
+
+
+def test_a_switch_changes_the_law_of_the_next_update_and_not_before():
+    env = make(length=6, horizon=4, rules=[0, 204], switch=2, reveal_rule=True).unwrapped
+    _, info = env.reset(options={"rule": 204, "tape": "111111", "switch_to": [0]})
+    assert info["rule"] == 204
+    assert env.step(0)[0][:6].tolist() == [0, 1, 1, 1, 1, 1]
+    obs, *_, info = env.step(1)
+    assert obs[:6].tolist() == [0, 0, 1, 1, 1, 1]
+    assert info["rule"] == 0, "what is revealed acts on the next flip"
+    assert env.step(2)[2], "rule 0 makes zeros of everything"
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_rules_that_follow_are_drawn_from_the_others_and_fixed_by_the_seed(vector):
+    def play(seed):
+        env = make_vec(num_envs=1, **SWITCHING) if vector else make(**SWITCHING).unwrapped
+        later = []
+        for episode in range(40):
+            env.reset(seed=seed if episode == 0 else None)
+            later.append(
+                (int(env._rule[0]), *env._later[0].tolist())
+                if vector
+                else (env._rule, *env._coming.values())
+            )
+        return later
+
+    found = play(3)
+    assert found == play(3)
+    assert found != play(4)
+    assert all(a != b != c for a, b, c in found)
+    assert {rule for rules in found for rule in rules} == {0, 30, 90, 110, 204}
+
+
+def test_a_schedule_moves_no_other_draw():
+    for faces in (make, make_vec):
+        first = [
+            faces(**{**SWITCHING, "switch": switch}).reset(seed=7)[0] for switch in (None, [2, 5])
+        ]
+        np.testing.assert_array_equal(*first)
+
+
+def test_rules_to_switch_to_are_checked():
+    plain, switching = make(length=8).unwrapped, make(**SWITCHING).unwrapped
+    several = make_vec(num_envs=3, **SWITCHING)
+    for env, asked, message in (
+        (plain, {"switch_to": [30]}, "set switch"),
+        (switching, {"switch_to": [30]}, "2 of the rules"),
+        (switching, {"switch_to": [30, 300]}, "0 to 255"),
+        (switching, {"rule": 45}, "rule 45 is not one of the task's"),
+        (several, {"switch_to": [[30, 90]] * 2}, "2 of the rules"),
+        (several, {"rule": 45}, "rule 45 is not one of the task's"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            env.reset(options=asked)
+    switching.reset(options={"rule": 45, "switch_to": [30, 30]})

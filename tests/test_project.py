@@ -84,6 +84,7 @@ ASSUMES = {
     "physics.exact": "ships and reads tables of all elementary rules",
     "physics.exhaustive": "its search is written for three neighbours on a ring",
     "physics.features": "the paper's features and Wolfram's classes are of elementary rules",
+    "physics.strata": "ships and reads what flipping ones reaches under each of 256 rules",
     "planning.ball": "its balls are spans of a ring",
     "planning.beam": "meets those balls",
     "planning.belief": "holds a probability for each of 256 rules, by sets of eight neighbourhoods",
@@ -113,10 +114,10 @@ def test_the_snippets_of_the_readme_run():
 
 @pytest.mark.slow
 def test_the_table_in_the_readme_is_what_its_command_gives():
-    lines = runpy.run_path(str(ROOT / "examples" / "trivial_lines.py"))
+    baselines = runpy.run_path(str(ROOT / "examples" / "baselines.py"))
     readme = (ROOT / "README.md").read_text()
-    shown = readme.split(lines["BEGIN"])[1].split(lines["END"])[0].strip()
-    assert shown == lines["markdown"](lines["all_rows"]())
+    shown = readme.split(baselines["BEGIN"])[1].split(baselines["END"])[0].strip()
+    assert shown == baselines["markdown"](baselines["all_rows"]())
 
 
 def test_relative_links_in_the_documents_lead_somewhere():

@@ -71,3 +71,13 @@ def test_stable_baselines3_learns_on_it(algorithm):
         finished |= dones
     assert finished.all()
     assert succeeded.mean() > 0.5
+
+
+def test_the_rule_switches_and_the_last_one_is_told_if_revealed():
+    env = TapeVecEnv(2, length=6, horizon=2, rules=[30, 204], switch=1, reveal_rule=True)
+    env.set_options({"rule": 204, "tape": "111100", "switch_to": [30]})
+    env.reset()
+    assert [info["rule"] for info in env.reset_infos] == [204, 204]
+    env.step(np.array([0, 1]))
+    infos = env.step(np.array([0, 1]))[-1]
+    assert [info["rule"] for info in infos] == [30, 30]

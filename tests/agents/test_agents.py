@@ -254,3 +254,12 @@ def test_held_out_rules_never_reach_training(name):
         met |= rules_met(state)
     assert met <= train
     assert len(met) > 40
+
+
+@pytest.mark.parametrize("name", agents.NAMES)
+def test_what_tuning_searches_are_options_that_the_agent_takes(name):
+    config, _ = agents.load(name)
+    options = [(option, value) for option, values in config.SEARCH.items() for value in values]
+    assert len(options) >= 4
+    for option, value in options:
+        assert getattr(agents.configure(name, **{option: value}), option) == value

@@ -131,7 +131,7 @@ def test_a_beam_without_a_ball_finds_real_ways_on_tapes_of_any_length(length):
 def test_what_is_found_for_a_tape_does_not_depend_on_what_was_asked_before(
     monkeypatch, length, rule
 ):
-    monkeypatch.setattr(automata, "_FOUND", {})
+    monkeypatch.setattr(automata, "_WAYS", {})
     monkeypatch.setattr(automata.search, "PASSES", automata.search.PASSES[:2])
     chosen = []
     choose = automata.search._choose
@@ -149,7 +149,7 @@ def test_what_is_found_for_a_tape_does_not_depend_on_what_was_asked_before(
     assert any(together)
     assert len(chosen) > 2
     assert automata.find_ways(config, tapes, budget, law(rule), length, goal) == together
-    monkeypatch.setattr(automata, "_KEPT", 3)
+    monkeypatch.setattr(automata, "_MAX_WAYS", 3)
     for number in (num - 1, *range(0, num, 5)):
         (alone,) = automata.find_ways(
             config, tapes[[number]], [budget[number]], law(rule), length, goal
@@ -182,18 +182,18 @@ def test_the_model_finds_the_table_of_held_out_rules_and_an_untrained_copy_does_
     wanted = np.stack([table(rule) for rule in HELD_OUT])
     assert (known & ~seen).sum() > 50
     assert (belief.ones == wanted)[known].all()
-    assert belief.chance[known].min() > 0.9
+    assert belief.prob[known].min() > 0.9
     untrained, start, _ = learned(learn=False)
     memory, _ = memory_after(untrained.policy(start), HELD_OUT, 4)
     guess = automata.believe(memory, 8.0)
     assert (guess.ones == wanted)[known].mean() < 0.9
-    assert guess.chance[known].mean() < 0.8
+    assert guess.prob[known].mean() < 0.8
 
 
 def test_without_evidence_nothing_is_sure():
     agent, state, _ = learned()
     belief = automata.believe(agent.policy(state).init(None, 1), 8.0)
-    assert 0.4 < belief.chance.min() <= belief.chance.max() < 0.6
+    assert 0.4 < belief.prob.min() <= belief.prob.max() < 0.6
 
 
 @pytest.mark.parametrize("steps", [0, 1])
@@ -205,9 +205,9 @@ def test_confidence_is_how_often_the_model_is_right(steps):
     present = automata.presence(automata.flip(memory.cells, memory.cell))
     right = belief.ones == np.stack([table(rule) for rule in rules])
     for low, high in ((0.0, 0.7), (0.7, 0.95), (0.95, 1.0)):
-        there = present & (belief.chance >= low) & (belief.chance <= high)
+        there = present & (belief.prob >= low) & (belief.prob <= high)
         if there.sum() > 300:
-            assert abs(right[there].mean() - belief.chance[there].mean()) < 0.06
+            assert abs(right[there].mean() - belief.prob[there].mean()) < 0.06
 
 
 def test_the_policy_counts_what_training_counts():

@@ -159,7 +159,7 @@ def test_a_goal_that_is_observed_is_given_to_the_model(network):
     _, model = untrained(network, size=17)
     obs = np.zeros((2, 17), np.float32)
     obs[1, 12] = 1.0
-    latent = dreamer.see(model, model.world.begin(2), obs, None)
+    latent = dreamer.observe(model, model.world.begin(2), obs, None)
     first, second = np.asarray(model.policy(latent))
     assert abs(first - second).max() > 1e-4
     first, second = np.asarray(model.world.advance(latent, jnp.array([0, 0])))
@@ -182,7 +182,7 @@ def test_the_loss_is_that_of_a_plain_computation():
     t = np.rint(6 * np.asarray(batch.obs[..., 8]))
     ended, chance = np.asarray(batch.ended), 1 / (1 + np.exp(-success))
     ends = np.where(t == 5, 0.0, -np.log(np.where(ended, chance, 1 - chance)))
-    kl = np.asarray(rssm.divergence(found.posterior, world.expect(hidden)))
+    kl = np.asarray(rssm.divergence(found.posterior, world.prior_log_probs(hidden)))
     assert kl.min() < 1.0 < kl.max()
     wanted = surprise.sum(axis=-1) + error + ends + 1.1 * np.maximum(kl, 1.0)
     np.testing.assert_allclose(total, wanted.mean(), rtol=1e-4)
@@ -199,7 +199,9 @@ def test_either_weight_of_the_divergence_moves_its_own_side():
         config = untrained("mlp", **weights | changed)[0]
 
         def loss(world):
-            return dreamer.world_loss(config, world, jax.random.key(3), batch, 1 / 6)[0]
+            return dreamer.world_loss(config, world, jax.random.key(3), batch, jnp.float32(1 / 6))[
+                0
+            ]
 
         return jax.jit(jax.grad(loss))(model.world)
 
@@ -322,7 +324,7 @@ def test_a_prediction_is_real_within_the_episode():
 def value_of(state, obs):
     """Value and policy of first observations."""
     model = state.learner.model
-    latent = dreamer.see(model, model.world.begin(len(obs)), obs, None)
+    latent = dreamer.observe(model, model.world.begin(len(obs)), obs, None)
     return model.critic(latent.features)[..., 0], jnp.exp(model.policy(latent)), latent
 
 
@@ -434,5 +436,5 @@ def test_the_policy_starts_close_to_uniform():
         config = dreamer.Config(network=network)
         model = make(jax.random.key(0), config, envs.TapeEnv(), 33)
         obs = np.random.default_rng(0).random((20, 33), np.float32)
-        latent = dreamer.see(model, model.world.begin(20), obs, None)
+        latent = dreamer.observe(model, model.world.begin(20), obs, None)
         assert float(ppo.entropy(model.policy(latent)).min()) > np.log(32) - 1e-2

@@ -3,6 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import shape_checks
 from learners import play
 from tapebench import env as envs
 from tapebench.agents import replay
@@ -156,3 +157,13 @@ def test_sequences_are_what_happened_and_say_where_episodes_start(steps):
 
 def _content(obs, action):
     return obs.astype(np.float32).tobytes() + action.astype(np.int32).tobytes()
+
+
+def test_replay_and_what_is_taken_from_it_hold_what_their_fields_say():
+    env, params = envs.make(length=8, horizon=3)
+    stored, _ = play(env, params, 6, num_envs=2, capacity=20)
+    places = replay.draw(jax.random.key(0), stored, 5)
+    taken = (replay.take(stored, places, 2), replay.past(stored, places, 3))
+    sequences = replay.draw_sequences(jax.random.key(1), stored, 4, 3)
+    for held in (stored, places, *taken, sequences):
+        shape_checks.check_fields(held)

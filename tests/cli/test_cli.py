@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,11 +8,26 @@ import pytest
 from PIL import Image
 
 from commands import tape
+from tapebench import cli
 from tapebench.base import files
 from tapebench.runs import store
 from tapebench.tasks import splits
 
 SUPPORT = Path(__file__).parents[1] / "support"
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_help_has_two_examples_and_names_its_values(capsys, command):
+    code, out, _ = tape(capsys, command, "--help")
+    assert code == 0
+    assert sum(line.startswith(f"  tape {command}") for line in out.splitlines()) == 2
+    assert not re.search(r"\b(STR|INT|FLOAT|PATH)\b", out)
+
+
+def test_the_list_of_commands_has_a_sentence_for_each(capsys):
+    _, out, _ = tape(capsys, "--help")
+    assert all(f"• {name} " in out for name in cli.COMMANDS)
+    assert "For example" not in out
 
 
 def test_splits_show_prints_one_json_document(capsys):
@@ -105,6 +121,12 @@ def test_show_writes_a_picture(capsys, tmp_path):
         (["exact", "--noise", "2"], "noise must be from 0 to 1"),
         (["exact", "--noise", "0.1", "--length", "21"], "reaches length 20, not 21"),
         (["exact", "--goal", "random"], "one tape"),
+        (["exact", "--switch", "x"], "name them like 4 or 2,5"),
+        (["exact", "--switch", "16"], "choose steps from 1 to 15"),
+        (["exact", "--switch", "4", "--rules", "30"], "rule 30 has no other to switch to"),
+        (["exact", "--switch", "4", "--length", "17"], "reaches length 16, not 17"),
+        (["exact", "--switch", "4", "--noise", "0.1"], "not both"),
+        (["evaluate", "greedy", "--switch", "4", "--length", "8"], "the rule switches"),
         (["exact", "--rules", "x"], "use all, train, test"),
         (["oracle", "--objective", "fnal"], "did you mean 'final'"),
         (["oracle", "--side", "odd"], "unknown side 'odd'"),
@@ -182,6 +204,23 @@ def test_unknown_options_exit_with_2_and_a_suggestion(capsys):
 
 def test_the_version_is_told(capsys):
     assert tape(capsys, "--version")[1].startswith("tapebench ")
+
+
+def test_exact_knows_what_can_be_reached_when_the_rule_switches(capsys):
+    words = ("exact", "--length", "6", "--horizon", "4", "--rules", "0,255,30", "--switch", "2")
+    code, out, _ = tape(capsys, *words, "--json")
+    assert code == 0
+    document = json.loads(out)
+    assert document["switch"] == [2]
+    found = document["sequences"]
+    assert len(found) == 6
+    assert found["255,0"]["histogram"] == [1, 0, 0, 63]
+    shares = [row["solvable"] for row in found.values()]
+    assert document["mean_ceiling"] == pytest.approx(sum(shares) / 6)
+    code, out, _ = tape(capsys, *words)
+    assert code == 0
+    for text in ("255, 0", "switch at 2", "over 6 sequences of rules"):
+        assert text in " ".join(out.split())
 
 
 def test_exact_knows_the_best_chance_under_noise(capsys):

@@ -156,7 +156,9 @@ def test_tracks_and_experiments_that_are_not_shown_are_shown_by_the_commands_nam
 
 def test_the_advice_of_the_published_report_works(capsys):
     _, err = works(capsys, "report", "--published")
-    for command in re.findall(r"(tape report --published --tracks \w+) shows them", err):
+    commands = re.findall(r"(tape report --published --tracks [\w@]+) shows them", err)
+    assert "tape report --published --tracks lite@2" in commands
+    for command in commands:
         works(capsys, *shlex.split(command)[1:], "--json")
 
 
@@ -171,12 +173,12 @@ def test_replaying_one_track_leaves_the_others_and_their_bundles_alone(runs, cap
         other = replace(TINY.spec("dqn", seed, experiment="other"), track="lite-2")
         path = runs / str(other.id)
         shutil.copytree(runs / f"tiny/dqn/fps30/s0{seed}", path)
-        files.write_json(path / "spec.json", store.asked(other.id, other.as_dict()))
+        files.write_json(path / "spec.json", store.canonical_spec(other.id, other.as_dict()))
         store.mark(path)
-    works(capsys, "report", "runs", "--tracks", "lite", "--replay")
+    works(capsys, "report", "runs", "--tracks", "lite@2", "--replay")
     assert [path.name for path in (runs / "episodes").iterdir()] == ["other-dqn-fps30.tape"]
     store_bundle(runs / "stranger.tape")
-    said = missing("runs", tracks=["lite"])
+    said = missing("runs", tracks=["lite@2"])
     assert said.count("is of an exam that no run sat") == 1  # the stranger's
 
 
@@ -195,7 +197,7 @@ def test_of_a_bundle_of_another_tracks_exam_nothing_is_said():
     longer = make_exam(split="fps30", length=9, horizon=9, episodes=6, rules=[0, 4, 30])
     store_run(Path("runs"), "any-one", 0, experiment="full", track="full-2", exam=longer)
     store_bundle(Path("runs/full.tape"), exam=longer)
-    assert "no run sat" not in missing("runs", tracks=["lite"])
+    assert "no run sat" not in missing("runs", tracks=["lite@2"])
     store_bundle(Path("runs/lite.tape"), exam=EXAM)
     assert "no run sat" not in missing("runs", tracks=["full"])
 
@@ -214,7 +216,7 @@ def test_a_run_without_a_checkpoint_yet_goes_on_as_advised(capsys):
     with store.open_run(Path("runs"), spec.id, spec.as_dict()):
         pass
     err = fails(capsys, "evaluate", f"runs/{spec.id}", "--length", "8")
-    works(capsys, *advised(err, r"(tape train \S+) goes on"), "--workers", "1")
+    works(capsys, *advised(err, r"(tape train \S+) resumes"), "--workers", "1")
     works(capsys, "evaluate", f"runs/{spec.id}", "--length", "8", "--rules", "4")
 
 
@@ -224,7 +226,7 @@ def test_a_run_of_another_version_is_begun_again_as_advised(runs, capsys):
         run.save_checkpoint(500, {}, {"version": "0.0"})
     code, _, err = tape(capsys, "train", f"runs/{spec.id}", "--workers", "1")
     assert code == 2
-    works(capsys, *advised(err, r"(tape train \S+ --anew) begins it again"), "--workers", "1")
+    works(capsys, *advised(err, r"(tape train \S+ --anew) starts over"), "--workers", "1")
     assert store.is_finished(runs / str(spec.id))
 
 

@@ -69,6 +69,7 @@ def test_a_genuine_bundle_gives_back_its_episodes(tmp_path):
         {"goal": "random", "observe_goal": True},
         {"mask": [1, 2], "exam": "fresh:abc"},
         {"rules": [30, 22]},
+        {"rules": [30, 45, 22, 60], "switch": [1, 4]},
     ],
 )
 def test_bundles_of_every_kind_of_exam_verify(tmp_path, options):

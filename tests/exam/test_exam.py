@@ -3,9 +3,10 @@ import json
 import numpy as np
 import pytest
 
-from tapebench.exam import rollout
+from tapebench.exam import baselines, bounds, rollout
 from tapebench.exam.exam import IMPOSSIBLE, UNKNOWN, from_identity, make_exam
 from tapebench.physics import exact
+from tapebench.physics.families import elementary
 from tapebench.planning import beam
 from tapebench.runs import evaluation
 from tapebench.tasks import splits
@@ -20,6 +21,7 @@ from tapebench.tasks import splits
         {"split": "matched30", "exam": "fresh:2026", "horizon": 64},
         {"length": 8, "horizon": 9, "mask": [0, 4], "noise": 0.25, "goal": "00110011"},
         {"goal": "random", "observe_goal": True, "reward": "sparse", "success_bonus": 3.0},
+        {"length": 8, "horizon": 8, "switch": [2, 5], "rules": "test"},
     ],
 )
 def test_an_identity_stands_for_its_exam(options):
@@ -46,9 +48,11 @@ def test_what_makes_results_incomparable_changes_the_hash():
             {"mask": [1]},
             {"goal": "1" * 32},
             {"reward": "sparse"},
+            {"switch": 4},
+            {"switch": [4, 8]},
         )
     }
-    assert len(hashes) == 13
+    assert len(hashes) == 15
 
 
 def test_the_standard_exams_are_pinned():
@@ -67,6 +71,9 @@ def test_the_standard_exams_are_pinned():
         ({"trials": 1.5}, "trials must be a positive integer"),
         ({"split": "fsp30"}, "did you mean 'fps30'"),
         ({"rules": [300]}, "300"),
+        ({"switch": 4, "trials": 2}, "trials meet the same rule again"),
+        ({"switch": 4, "rules": [30, 0, 22]}, "rule 30 has no other training rule to switch to"),
+        ({"switch": 32}, "choose steps from 1 to 31"),
     ],
 )
 def test_an_impossible_exam_is_refused(options, complaint):
@@ -170,3 +177,69 @@ def test_malformed_identities_are_refused_in_one_line():
             # Some values describe another exam, which is fine; none may be bent into one.
             assert found.identity == identity
     assert refused > 100
+
+
+MIXED = {"length": 6, "horizon": 5, "episodes": 4, "rules": [30, 45, 22, 0, 4]}
+"""Three rules that are trained on and two that are held out."""
+
+
+def acting_rules(exam):
+    """The rules of each row, time by time, `[R, E, H]`: as the evaluator has them."""
+    start = rollout.exam_start(exam.task, exam.rules, exam.episodes, exam.salt).trial(0)
+    t = np.arange(exam.task.horizon)[:, None]
+    acting = exam.task.schedule.rule_at(t, start.rule, start.later.T)
+    return acting.T.reshape(len(exam.rules), exam.episodes, -1)
+
+
+def test_rows_switch_within_their_side_and_every_rule_comes_as_often_as_any():
+    exam = make_exam(switch=[2, 3], **MIXED)
+    acting = acting_rules(exam)
+    assert (acting[..., :2] == exam.rules[:, None, None]).all()
+    assert (np.diff(acting, axis=-1) != 0).all(axis=(0, 1)).tolist() == [False, True, True, False]
+    for side in (exam.train, exam.test):
+        rows = acting[np.isin(exam.rules, side)]
+        np.testing.assert_array_equal(
+            np.sort(rows, axis=0), np.broadcast_to(np.array(side)[:, None, None], rows.shape)
+        )
+    np.testing.assert_array_equal(acting, acting_rules(make_exam(switch=[2, 3], **MIXED)))
+    fresh = acting_rules(make_exam(switch=[2, 3], exam="fresh:x", **MIXED))
+    assert (acting != fresh).any()
+    part = exam.only([30, 45])
+    assert set(acting_rules(part).ravel()) == {30, 45}
+    assert part == from_identity(part.identity)
+
+
+def test_an_exam_that_never_switches_says_nothing_of_it():
+    assert "switch" not in make_exam().identity
+    assert make_exam(switch=None) == make_exam(switch=[]) == make_exam()
+
+
+def test_optimal_steps_of_rows_that_switch_are_those_of_trying_everything():
+    exam = make_exam(switch=2, **MIXED)
+    found = exam.optimal_steps()
+    acting = acting_rules(exam)
+    for row, column in np.ndindex(*found.shape):
+        tapes, steps = {int(exam.tapes()[column, 0])}, IMPOSSIBLE
+        for taken, rule in enumerate(acting[row, column], 1):
+            tapes = {elementary.step(tape, c, int(rule), 6) for tape in tapes for c in range(6)}
+            if 0 in tapes:
+                steps = taken
+                break
+        assert found[row, column] == steps
+    stays = make_exam(**MIXED).optimal_steps()
+    assert (found != stays).any()
+    np.testing.assert_array_equal(exam.ceilings(found), (found >= 0).mean(axis=1))
+
+
+def test_no_answer_of_a_single_rule_is_given_for_rules_that_switch():
+    for length in (24, 32):
+        exam = make_exam(length=length, horizon=length, switch=5, rules=[30, 45, 204])
+        steps = exam.optimal_steps()
+        assert (steps == UNKNOWN).all()
+        assert np.isnan(exam.ceilings(steps)).all()
+    plain = make_exam(length=8, horizon=8)
+    assert baselines.load_shipped(plain) is not None
+    switching = make_exam(length=8, horizon=8, switch=4)
+    assert baselines.load_shipped(switching) is None
+    assert bounds.is_computed(plain)
+    assert not bounds.is_computed(switching)

@@ -37,10 +37,11 @@ def forgetful(backend):
 
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
 def test_who_does_not_use_its_memory_loses_nothing(backend):
-    lost = lesion.lesions(forgetful(backend), EXAM)
+    found = lesion.lesions(forgetful(backend), EXAM)
+    assert found.steps == (1, 2)
     for kind in lesion.KINDS:
-        assert lost[kind].shape == (2, len(EXAM.rules))
-        assert not lost[kind].any()
+        assert found.lost[kind].shape == (2, len(EXAM.rules))
+        assert not found.lost[kind].any()
 
 
 def test_who_acts_on_the_law_loses_by_every_lesion():
@@ -53,6 +54,16 @@ def test_who_acts_on_the_law_loses_by_every_lesion():
             assert row["interval"][0] < row["lost"] < row["interval"][1]
     # Knowledge of another law misleads, none does not.
     assert found["swapped"]["id"][-1]["lost"] > found["cleared"]["id"][-1]["lost"]
+    # Before the last step a swap cannot go on.
+    assert found["swapped"]["id"][-1] == found["swapped on"]["id"][-1]
+    assert found["swapped"]["id"][0]["lost"] < found["swapped on"]["id"][0]["lost"]
+    law = found["law"]["id"]
+    assert law["lost"] == pytest.approx(np.mean([row["lost"] for row in found["swapped on"]["id"]]))
+    assert law["interval"][0] > 0
+    by_stratum = [group["law"]["id"] for group in found["by_stratum"].values()]
+    assert sum(row["rules"] for row in by_stratum) == len(EXAM.rows("id"))
+    mean = sum(row["rules"] * row["lost"] for row in by_stratum) / law["rules"]
+    assert mean == pytest.approx(law["lost"])
 
 
 def test_the_memory_comes_from_the_same_tape_under_another_rule_of_the_same_side():
@@ -77,15 +88,16 @@ def test_a_swap_exchanges_what_is_an_episodes_own_and_nothing_else():
     watched = blind(Policy("watched", init, act, backend="numpy"))
     is_own = lesion.own_parts(watched)
     assert is_own == [True, False, True]
-    wounded = lesion.lesioned(watched, EXAM, 1, "swapped", is_own)
     num = len(EXAM.rules) * EXAM.episodes
     obs = np.zeros((num, 7), np.float32)
-    for time in (0, 1 / 3, 2 / 3):
-        obs[:, 6] = time
-        wounded.act(init(None, num), obs, None)
+    for kind in ("swapped", "swapped on"):
+        wounded = lesion.lesioned(watched, EXAM, 1, kind, is_own)
+        for time in (0, 1 / 3, 2 / 3):
+            obs[:, 6] = time
+            wounded.act(wounded.init(None, num), obs, None)
     donor = lesion._donors(EXAM)
     for at, ((own, shared), column) in enumerate(seen):
-        expected = donor if at == 1 else np.arange(num)
+        expected = donor if at in (1, 4, 5) else np.arange(num)
         np.testing.assert_array_equal(own, expected)
         np.testing.assert_array_equal(column[:, 0], expected)
         np.testing.assert_array_equal(shared, np.arange(3))
@@ -98,8 +110,8 @@ def test_memories_of_our_agents_can_be_exchanged(name):
     env, params = envs.make(length=6, horizon=3)
     agent = agents.make(name, env, params)
     learned = agent.policy(agent.init(jax.random.key(0)))
-    lost = lesion.lesions(learned, exam)
-    assert all(np.isfinite(part).all() for part in lost.values())
+    lost = lesion.lesions(learned, exam, steps=[2]).lost
+    assert all(part.shape == (1, 4) and np.isfinite(part).all() for part in lost.values())
 
 
 @pytest.mark.parametrize(
@@ -115,12 +127,24 @@ def test_who_cannot_be_lesioned_says_why(chosen, message):
         lesion.lesions(chosen, EXAM)
 
 
-def test_exams_without_a_second_step_or_with_several_trials_are_refused():
+def test_exams_that_lesions_make_no_sense_in_are_refused():
     chosen = policy.make("bayes-optimal", EXAM.task)
-    for options, message in (({"trials": 2}, "single trial"), ({"horizon": 1}, "single step")):
+    for options, message in (
+        ({"trials": 2}, "single trial"),
+        ({"horizon": 1}, "single step"),
+    ):
         exam = make_exam(**{"length": 6, "horizon": 3, "episodes": 2} | options)
         with pytest.raises(lesion.NoLesionError, match=message):
             lesion.lesions(chosen, exam)
+
+
+def test_long_episodes_are_lesioned_at_some_steps_only():
+    assert lesion.default_steps(4) == (1, 2, 3)
+    assert lesion.default_steps(32) == (1, 2, 4, 8, 16)
+    assert lesion.check_steps([2, 1], EXAM) == (1, 2)
+    for steps in ([], [0], [3]):
+        with pytest.raises(ValueError, match="after 1 to 2 steps"):
+            lesion.check_steps(steps, EXAM)
 
 
 @pytest.mark.slow

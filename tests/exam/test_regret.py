@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from tapebench.exam import evaluate, policy, regret, rollout
+from tapebench.exam import bounds, evaluate, policy, regret, rollout
 from tapebench.exam.exam import make_exam
 from tapebench.exam.policy import Policy, blind
 from tapebench.physics import bayes
 
 EXAM = make_exam(length=6, horizon=3, episodes=12)
-IDEAL = regret.ideal(EXAM)
+IDEAL = bounds.ideal(EXAM)
 
 
 def play(chosen):
@@ -45,8 +45,14 @@ def test_regrets_of_a_policy_that_does_not_draw_add_up_to_its_shortfall(chosen):
 
 
 def test_the_ideal_player_regrets_nothing():
-    lost = regret.regrets(play("bayes-optimal"), EXAM, IDEAL)
+    played = play("bayes-optimal")
+    lost = regret.regrets(played, EXAM, IDEAL)
     assert not lost.total.any()
+    is_move = played.cells >= 0
+    assert (lost.best[is_move] >> played.cells[is_move] & 1).all()
+    assert not lost.best[~is_move].any()
+    # What is expected at the start is what arrives, over all rules.
+    assert lost.value[:, :, 0].mean() == pytest.approx(of_the_tapes())
 
 
 def test_a_player_without_memory_ignores_evidence_and_one_who_does_not_aim_lacks_control():
@@ -107,14 +113,29 @@ def test_a_score_is_taken_apart_on_the_tapes_of_the_exam():
         apart[side]["all"]["blind_ceiling"] * apart[side]["all"]["rules"] for side in ("id", "ood")
     )
     assert blind_ceiling / len(EXAM.rules) == pytest.approx(of_the_tapes())
+    assert next(iter(whole["by_stratum"])) == "beyond-reflex"
+    for kind, sides in whole["by_stratum"].items():
+        for side, row in sides.items():
+            for name in ("success", "ceiling", "blind_ceiling", "rules"):
+                assert row[name] == pytest.approx(apart[side][kind][name])
+            assert row["interval"][0] <= row["success"] <= row["interval"][1]
+            assert {"random", "flip-ones", "greedy", "mpc", "memoryless"} <= row.keys()
 
 
 @pytest.mark.parametrize(
-    "options", [{"length": 16}, {"noise": 0.1}, {"mask": [0]}, {"trials": 2}, {"goal": "011001"}]
+    ("options", "reason"),
+    [
+        ({"length": 16}, "more than 12 cells"),
+        ({"noise": 0.1}, "noisy"),
+        ({"mask": [0]}, "hidden"),
+        ({"trials": 2}, "trials"),
+        ({"goal": "011001"}, "goal"),
+    ],
 )
-def test_what_is_not_computed_is_left_out(options):
+def test_what_is_not_computed_says_why(options, reason):
     exam = make_exam(**{"length": 6, "horizon": 3, "episodes": 2, "rules": [30, 110]} | options)
-    assert not regret.is_computed(exam)
+    assert not bounds.is_computed(exam)
+    assert reason in bounds.obstacle(exam)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from tapebench import env as envs
 from tapebench.base import seeding
 from tapebench.exam import policy, rollout, seating
 from tapebench.physics import exact, space, starts
+from tapebench.tasks.schedule import NEVER
 from tapebench.tasks.task import make_task
 
 
@@ -22,6 +23,7 @@ def replay(episodes):
         lambda rule, num: 0,
         lambda t, obs, stream: (t + 1, cells[order, t]),
         backend="numpy",
+        sees_rule=False,
     )
 
 
@@ -33,6 +35,7 @@ def replay(episodes):
         {"goal": "random", "observe_goal": True, "noise": 0.01},
         {"length": 7, "horizon": 9, "reward": "potential"},
         {"length": 70, "horizon": 5, "mask": [1, 2], "goal": "01" * 35},
+        {"length": 9, "horizon": 6, "switch": [1, 4], "noise": 0.02},
     ],
 )
 def test_identical_actions_give_identical_episodes_in_numpy_and_jax(options):
@@ -347,3 +350,43 @@ def test_agents_with_a_context_remember_the_flips_that_they_are_told_of(name):
     assert all(map(np.array_equal, own, told))
     # The cell that is set afterwards was flipped, or another one was and it was set by the rule.
     assert not all(map(np.array_equal, here, elsewhere))
+
+
+def test_episodes_whose_rule_switches_equal_the_gymnasium_environment():
+    import gymnasium
+
+    task = make_task(length=8, horizon=6, rules=[4, 30, 204, 90], switch=[2, 4])
+    episodes = rollout.rollout(policy.random(task), task, episodes=5)
+    start = rollout.exam_start(task, episodes.rules.astype(np.uint32), 5, "").trial(0)
+    env = gymnasium.make("Tape-v0", task=task).unwrapped
+    for row, (rule, later) in enumerate(zip(start.rule, start.later, strict=True)):
+        r, e = divmod(row, 5)
+        tape = space.unpack(start.tape[row], 8)
+        obs, _ = env.reset(options={"rule": rule, "tape": tape, "switch_to": later})
+        tapes = [obs[:8]]
+        for cell in episodes.cells[r, e, : episodes.steps[r, e]]:
+            tapes.append(env.step(cell)[0][:8])
+        np.testing.assert_array_equal(episodes.trace(r, e)[0], tapes)
+        assert int(tapes[-1].sum()) == episodes.wrong[r, e, -1]
+
+
+@pytest.mark.parametrize("backend", ["jax", "numpy"])
+def test_what_is_watched_is_told_the_rule_that_acts_next(backend):
+    task = make_task(length=8, horizon=5, rules=[30, 90, 110], switch=[2])
+    chosen = policy.random(task)
+    if backend == "numpy":
+        chosen = replace(chosen, act=lambda m, obs, s: (m, obs[:, :8].argmax(1)), backend=backend)
+    _, seen, is_fresh = rollout.watch(chosen, task, lambda _, rule: {"rule": rule})
+    start = rollout.exam_start(task, np.array(task.rules, np.uint32), 20, "").trial(0)
+    expected = np.where(np.arange(6) < 2, start.rule[:, None], start.later)
+    np.testing.assert_array_equal(seen["rule"][is_fresh], expected[is_fresh])
+
+
+@pytest.mark.parametrize("name", ["greedy", "mpc", "beam", "optimal"])
+def test_who_is_told_one_rule_is_refused_where_it_switches(name):
+    task = make_task(length=8, horizon=8, rules=[30, 110], switch=4)
+    with pytest.raises(ValueError, match="is told one rule, and in this task the rule switches"):
+        policy.make(name, task)
+    plain = policy.make(name, replace(task, schedule=NEVER))
+    with pytest.raises(ValueError, match="the rule switches"):
+        rollout.rollout(plain, task)

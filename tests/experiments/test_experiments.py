@@ -17,7 +17,7 @@ from tapebench.experiments.paper_tables import published
 from tapebench.planning import mpc as mpcs
 from tapebench.runs import sweep, tracks
 
-SMOKE, LITE = tracks.get_track("smoke"), tracks.get_track("lite")
+SMOKE, LITE = tracks.get_track("smoke"), tracks.get_track("lite@2")
 TINY = replace(SMOKE, name="tiny", steps=2_000, evaluate_every=1_000, episodes=2, last=1)
 EVERY = experiments.every()
 TRAINED = [name for name, one in EVERY.items() if one.settings is not api.untrained]
@@ -143,7 +143,7 @@ def test_experiments_are_listed_with_their_state(capsys, tmp_path):
         assert (row["done"], row["shown"]) == (0, False)
         assert (row["runs"] > 0) == (name in TRAINED)
         assert row["seconds"] > 0
-        assert row["command"] == f"tape reproduce {row['name']} --track lite"
+        assert row["command"] == f"tape reproduce {row['name']} --track lite@2"
     code, out, _ = tape(capsys, "reproduce", "--results", str(tmp_path))
     assert code == 0
     assert "dreamer-credibility" in out
@@ -154,6 +154,7 @@ def test_experiments_are_listed_with_their_state(capsys, tmp_path):
     [
         (["dreamer-credibilty"], "did you mean 'dreamer-credibility'"),
         (["--track", "lit"], "unknown track 'lit': did you mean 'lite'"),
+        (["--track", "lite"], "each of 5 in turn: use full, lite@2 or smoke"),
         (["--seeds", "0"], "seeds must be at least 1"),
         (["automata-control", "--rules", "train"], "--rules takes numbers"),
         (["automata-control", "--split", "fsp30"], "did you mean 'fps30'"),
@@ -290,9 +291,11 @@ def test_what_is_computed_is_kept_for_each_exam_and_name(tmp_path):
         return {"calls": len(calls)}
 
     exam, other = results.scale.exam(), results.scale.exam(length=9, horizon=9)
-    found = [results.kept(*of, compute)["calls"] for of in [(exam, "a"), (exam, "b"), (other, "a")]]
+    found = [
+        results.cached(*of, compute)["calls"] for of in [(exam, "a"), (exam, "b"), (other, "a")]
+    ]
     assert found == [1, 2, 3]
-    assert results.kept(exam, "a", compute) == {"calls": 1}
+    assert results.cached(exam, "a", compute) == {"calls": 1}
     assert len(calls) == 3
 
 
@@ -331,7 +334,7 @@ def test_a_filter_without_the_true_rule_never_finds_it(tmp_path):
     results = untrained_results(tmp_path, rules=(4, 30, 90, 204))
     exam = results.scale.exam()
     for candidates in planning.CANDIDATE_SETS:
-        found = planning.watch(results, exam, candidates, planning.BETA)
+        found = planning.watch_filter(results, exam, candidates, planning.BETA)
         at = exam.rows("ood")
         assert found.mass.shape == (4, exam.task.horizon + 1)
         assert (found.identified(at) > 0) == (candidates == "all")

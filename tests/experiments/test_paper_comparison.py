@@ -59,7 +59,7 @@ def test_what_is_measured_is_named_like_what_is_printed(results, name):
 
 def test_the_main_table_holds_what_the_runs_came_to(results):
     table = paper_comparison.published()["main"]
-    made = paper_comparison.beside(
+    made = paper_comparison.compare_with_paper(
         "main", table, paper_comparison.measured_main(results, table.columns), results
     )
     lines = {row.cells[:2]: row.cells[2:] for row in made.rows}
@@ -120,19 +120,19 @@ def test_checks_on_printed_numbers_come_out_as_counted_by_hand():
     found = {check.claim.split(":")[0][:30]: check for check in paper_checks.printed_checks()}
     agree = [check.agree for check in found.values()]
     assert agree == ["no", "no", "–", "–", "OOD only", "no", *["yes"] * 2, "no", *["yes"] * 3]
-    first = next(iter(found.values())).found
+    first = next(iter(found.values())).finding
     assert "1 − success in 14 of 14" in first
-    assert "1.8 · success in 7 of 7 ID" in found["Soft success@0.1 counts final "].found
+    assert "1.8 · success in 7 of 7 ID" in found["Soft success@0.1 counts final "].finding
 
 
 @pytest.mark.slow
 def test_measured_checks_state_exact_results_whatever_the_scale(results):
     made = {check.claim: check for check in paper_checks.measured_checks(results)}
-    assert "138 of 256 rules" in made[paper_comparison.statements()["feasibility"]["says"]].found
-    assert "45 from none" in made[paper_comparison.statements()["feasibility"]["says"]].found
+    assert "138 of 256 rules" in made[paper_comparison.statements()["feasibility"]["says"]].finding
+    assert "45 from none" in made[paper_comparison.statements()["feasibility"]["says"]].finding
     planner = next(check for claim, check in made.items() if claim.startswith("A planner"))
     assert planner.agree == paper_checks.OPEN  # eight cells say nothing about thirty-two
-    assert all("mpc-" + name in planner.found for name in ("final", "sum", "min"))
+    assert all("mpc-" + name in planner.finding for name in ("final", "sum", "min"))
     mix = next(check for claim, check in made.items() if claim.startswith("Held-out rules"))
     ours = ELEMENTARY.count_types(splits.load("fps30").test)
-    assert all(f"{count} {kind}" in mix.found for kind, count in ours.items())
+    assert all(f"{count} {kind}" in mix.finding for kind, count in ours.items())

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from stored_runs import store_run
+from tapebench.exam import by_stratum
 from tapebench.pages import headline
 from tapebench.report import findings
 from tapebench.runs import published, tracks
@@ -12,12 +13,12 @@ from tapebench.runs import published, tracks
 ROOT = Path(__file__).parents[2]
 
 
-LITE = tracks.get_track("lite")
+LITE = tracks.get_track("lite@2")
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Two agents on the exam of `lite`, and one that sat another exam under the same name."""
+    """Two agents on the exam of `lite@2`, and one that sat another exam under the same name."""
     root = tmp_path_factory.mktemp("runs")
     for name in ("first-one", "any-cell"):
         for seed in range(2):
@@ -45,7 +46,10 @@ def test_the_headline_holds_table_and_picture_and_is_the_same_every_time(capsys,
     assert readme.endswith(f"{headline.END}\n\nbelow\n")
     assert "what stood here" not in readme
     table = [line for line in readme.splitlines() if line.startswith("|")]
-    assert table[0] == "| " + " | ".join(headline.SHOWN) + " |"
+    agent, *shown = headline.SHOWN
+    first = [group.label for group in by_stratum.groups(LITE.exam())[:2]]
+    assert table[0] == f"| {' | '.join([agent, *first, *shown])} |"
+    assert all(label.startswith("beyond-reflex") for label in first)
     named = [line.split(" | ")[0].strip("| ") for line in table[2:]]
     assert sorted(named[:2]) == ["any-cell", "first-one"]
     assert named[2:] == ["random", "flip-ones", "greedy", "mpc", "exact ceiling"]

@@ -42,16 +42,15 @@ def test_sentences_follow_from_the_intervals(runs, tmp_path, monkeypatch):
     text = (tmp_path / "docs" / "results.md").read_text()
     told = " ".join(text.split())
     one = "`(first|any)-one`"
-    assert re.search(f"`random` has 0.055: above it {one}(,| and) {one}", told)
+    assert re.search(f"compared with `random` \\(0.055\\), better: {one}(,| and) {one}", told)
     assert "20 start tapes each, 3 seeds (any-one 2, first-one 2). Not finished: dqn," in told
-    assert "What is possible drops by +0.131" in told
-    assert "**The drop on `fps30`.** From seen to held-out rules success" in told
-    assert "**Beside `random`** (0.055 / 0.077), on both sides alike: " in told
-    assert "**What additions buy.** Better: eyes (any-one − any-cell)." in told
-    assert "**What memory buys.**" not in told
+    assert "The exact ceiling drops by +0.131" in told
+    assert "**The drop on `fps30`.** Success on held-out rules is" in told
+    assert "**Compared with `random`** (ID 0.055, OOD 0.077), on both sides " in told
+    assert "**Effects of additions.** Better: eyes (any-one − any-cell)." in told
+    assert "**Effect of memory.**" not in told
     assert (
-        "**Runs that fail**, with less than half the ID success of their agent's median: none."
-        in told
+        "**Failed runs**, with less than half the ID success of their agent's median: none." in told
     )
     rows = [line for line in text.splitlines() if line.startswith("| eyes |")]
     assert [row.split(" | ")[-1] for row in rows] == ["better |"] * 4
@@ -101,7 +100,7 @@ def test_a_word_is_used_only_where_the_interval_leaves_no_doubt(low, high, seeds
 def test_a_claim_about_all_agents_needs_all_of_them(intervals, verdict):
     found = {str(at): Interval(0.0, *ends) for at, ends in enumerate(intervals)}
     entries = [SimpleNamespace(agent=agent, seeds=range(5)) for agent in found]
-    assert claims.told_of_all(entries, found, "a drop")[1] == verdict
+    assert claims.sign_of_all(entries, found, "a drop")[1] == verdict
 
 
 @pytest.mark.parametrize(
@@ -147,6 +146,4 @@ def test_the_pages_are_up_to_date():
     assert (ROOT / results_page.PAGE).read_text() == text, "run: python tools/results_page.py"
     for picture in pictures:
         assert (ROOT / results_page.PICTURES / f"{picture.name}.svg").read_bytes() == picture.svg
-    assert (ROOT / results_page.BESIDE).read_text() == results_page.beside_paper(
-        published.directory()
-    )
+    assert (ROOT / results_page.PAPER).read_text() == results_page.paper_page(published.directory())

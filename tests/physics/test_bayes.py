@@ -238,11 +238,16 @@ def test_what_cannot_be_computed_is_refused():
 def test_the_table_of_the_document_is_what_is_computed():
     document = (Path(__file__).parents[2] / "docs" / "theory.md").read_text()
     found = re.findall(
-        r"^\| (\d+), (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]*) ?\|$", document, re.M
+        r"^\| (\d+), (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]*) ?\| [\d.]+ \|$",
+        document,
+        re.M,
     )
-    assert len(found) == 4
+    sizes = {(length, steps) for length in (8, 10, 12, 16) for steps in (3, 4, length)}
+    assert {(int(length), int(horizon)) for length, horizon, *_ in found} == sizes
     for length, horizon, blind, ceiling, cost, least in found:
         size = int(length), int(horizon)
+        if size[0] == 16:
+            continue  # minutes
         exact_blind = bayes.solve(ALL, *size).blind_ceiling
         exact_ceiling = bayes.ceilings(range(256), *size).mean()
         assert (blind, ceiling) == (f"{exact_blind:.6f}", f"{exact_ceiling:.6f}")

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 import slow_tape
 from tapebench.exam import policy, rollout
+from tapebench.exam.exam import make_exam
 from tapebench.physics import space, starts
 from tapebench.physics.families import elementary
-from tapebench.planning import belief
+from tapebench.planning import belief, belief_planner
 from tapebench.tasks import splits
 from tapebench.tasks.task import make_task
 
@@ -149,6 +150,112 @@ def test_a_rule_that_changes_is_found_after_as_many_steps_as_it_was_believed_fal
     assert max(believed[:4]) < 1e-5
     assert believed[4] == pytest.approx(0.5, abs=0.01)
     assert believed[5] > 0.99
+
+
+def run_length_mixture(fits, hazard):
+    """Bayesian online changepoint detection written out, after Adams and MacKay (2007).
+
+    `fits[T, rules]` says which rules explain each transition. A run is a time without a redraw of
+    the rule; each has a weight and the set of rules that explain all of it. Gives the probabilities
+    of the rules at the step after the last.
+    """
+    num = fits.shape[1]
+    runs = [(1.0, np.ones(num, bool))]
+    for fit in fits:
+        # The evidence of a transition within a run: how many of its rules explain it.
+        seen = [(weight * (alive & fit).sum() / alive.sum(), alive & fit) for weight, alive in runs]
+        total = sum(weight for weight, _ in seen)
+        runs = [(weight / total * (1 - hazard), alive) for weight, alive in seen if weight]
+        runs.append((hazard, np.ones(num, bool)))
+    return sum(weight * alive / alive.sum() for weight, alive in runs)
+
+
+def random_transitions(rules, length, rng):
+    """Mismatches of one transition from a random tape under each of these rules."""
+    return [
+        mismatches(tape, cell, as_tape(slow_tape.step(as_cells(tape, length), cell, rule)), length)
+        for rule in rules
+        for tape, cell in [(int(rng.integers(2**length)), int(rng.integers(length)))]
+    ]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_filter_that_allows_for_change_is_the_mixture_over_all_run_lengths(seed):
+    rng = np.random.default_rng(seed)
+    acting = [30] * 3 + [110] * 2 + [45] * 3
+    seen = random_transitions(acting, 5, rng)
+    hazard, candidates = 0.2, np.ones(256, bool)
+    log_belief = belief.log_prior(ALL)
+    for number, mismatch in enumerate(seen, 1):
+        log_belief = belief.update(log_belief, mismatch, floor=1e-30)
+        log_belief = belief.shift(log_belief, candidates, hazard)
+        # The mixture draws the rule anew and so the same one again once in 256 times.
+        fits = np.array([wrong == 0 for wrong in seen[:number]])
+        expected = run_length_mixture(fits, hazard * 256 / 255)
+        np.testing.assert_allclose(np.exp(log_belief), expected, atol=1e-5)
+
+
+def test_a_change_goes_to_the_other_candidates_and_to_nothing_else():
+    candidates = np.isin(ALL, (30, 90, 110))
+    sure = np.where(np.array(ALL) == 30, 0.0, -np.inf)
+    moved = np.exp(belief.shift(sure, candidates, 0.3))
+    np.testing.assert_allclose(moved[[30, 90, 110]], [0.7, 0.15, 0.15], atol=1e-6)
+    assert moved.sum() == pytest.approx(1, abs=1e-6)
+    alone = np.isin(ALL, (30,))
+    np.testing.assert_allclose(np.exp(belief.shift(sure, alone, 0.3)), alone)
+
+
+def test_a_filter_that_allows_for_change_finds_the_new_rule_within_two_steps():
+    """Where the plain one needs as many as it has believed in the old rule."""
+    task = make_task(length=16, horizon=12, rules=[30, 45, 110, 73], switch=5)
+
+    def share_found(filtering):
+        shown = belief.identify(filtering, task, episodes=15)
+        lasted = shown.episodes.steps == task.horizon
+        assert lasted.sum() > 20
+        return (shown.mass[lasted] > 0.5).mean(axis=0)
+
+    allowing = share_found(belief.bayes_filter(task))
+    plain = share_found(belief.bayes_filter(task, hazard=0.0))
+    assert allowing[4] > 0.95 < plain[4]
+    assert allowing[5] == plain[5] == 0, "nobody can know before the rule has acted"
+    assert allowing[7] > 0.8
+    assert allowing[8] > 0.95
+    assert plain[5:9].max() < 0.05
+
+
+def test_without_a_switch_the_filter_knows_nothing_of_change():
+    task = make_task(length=8, horizon=8, rules=[30, 110])
+    plain = belief.bayes_filter(task).init(None, 2)
+    assert plain.hazard is None
+    assert belief.expected_hazard(task) == 0
+    assert belief.expected_hazard(make_task(length=8, horizon=9, switch=[2, 5])) == 0.25
+    assert len(jax.tree.leaves(plain)) == 8
+
+
+@pytest.mark.slow
+def test_paid_for_information_a_filter_that_allows_for_change_never_stops_asking():
+    """The figures of docs/theory.md."""
+    task = make_exam(length=16, horizon=12, switch=6).task
+    for hazard, beta, figure in (
+        (None, 0.0, 0.400),
+        (None, 0.25, 0.182),
+        (0.0, 0.0, 0.318),
+        (0.0, 0.25, 0.311),
+    ):
+        filtering = belief.bayes_filter(task, beta=beta, hazard=hazard)
+        success = rollout.rollout(filtering, task, episodes=4).success.mean()
+        assert success == pytest.approx(figure, abs=0.01)
+        assert f"{figure:.3f}" in THEORY.read_text()
+
+
+@pytest.mark.slow
+def test_planning_with_a_belief_that_allows_for_change_recovers_after_a_switch():
+    exam = make_exam(length=8, horizon=8, switch=2, rules=[30, 45, 110, 73], episodes=10)
+    possible = (exam.optimal_steps() >= 0).mean()
+    planner = belief_planner.belief_planner(exam.task)
+    success = rollout.rollout(planner, exam.task, episodes=10).success.mean()
+    assert possible - 0.15 < success <= possible
 
 
 @given(beliefs(), st.sampled_from([3, 5, 8]), st.integers(0, 2**8 - 1), st.integers(0, 2**8 - 1))
@@ -440,6 +547,7 @@ def test_the_noise_relaxed_filter_finds_the_rule_where_the_strict_one_loses_it()
         ({"goal_weight": -1.0}, "goal_weight must be finite and not negative"),
         ({"floor": 0.0}, "floor must be above 0"),
         ({"noise": 1.0}, "noise must be at least 0 and below 1"),
+        ({"hazard": 1.5}, "hazard must be from 0 to 1"),
     ],
 )
 def test_nonsense_is_refused_with_a_reason(options, message):

@@ -10,7 +10,8 @@ import pytest
 
 from stored_runs import EXAM, sit, store_bundle, store_runs
 from tapebench import play, report
-from tapebench.exam import bundle
+from tapebench.exam import bounds, bundle, regret
+from tapebench.exam.exam import make_exam
 from tapebench.physics import exact, space
 from tapebench.physics.families import elementary
 
@@ -163,22 +164,38 @@ def test_an_episode_is_played_back_step_by_step(visit, address):
     episodes, row = sit("first-one", 0), list(EXAM.rules).index(110)
     tapes, cells = episodes.trace(row, 2)
     steps = exact.steps_to_goal(110, 8, 8)
+    judged = regret.regrets(episodes, EXAM, bounds.ideal(EXAM))
     page.focus(".player")
-    status = page.locator(".player .status")
+    status, verdict = page.locator(".player .status"), page.locator(".player .verdict dd")
+
+    def marked(kind):
+        return page.evaluate(
+            "(kind) => [...document.querySelectorAll('.player .strip > *')]"
+            ".flatMap((part, cell) => (part.classList.contains(kind) ? [cell] : []))",
+            kind,
+        )
+
     for step, cell in enumerate(cells):
         said = status.inner_text()
         assert f"step {step} of 8 · distance {tapes[step].mean():.3f} · flips cell {cell}" in said
+        known, unknown, lost = verdict.all_inner_texts()
         tape = space.to_int(space.pack(tapes[step]))
+        ahead = [int(steps[elementary.step(tape, flipped, 110, 8)]) for flipped in range(8)]
         if steps[tape] <= 8 - step:
-            best = exact.best_cell(tape, 110, 8, steps)
-            assert f"best: cell {best}, then {steps[tape] - 1} more" in said
+            assert f"the goal in {steps[tape]} step" in known
+            assert marked("known") == [at for at, more in enumerate(ahead) if more == min(ahead)]
         else:
-            assert "no way to the goal in time" in said
-        ones = page.evaluate(
-            "[...document.querySelectorAll('.player .strip > *')]"
-            ".map((part) => Number(part.classList.contains('one')))"
-        )
-        assert ones == tapes[step].tolist()
+            assert known == "no way to the goal in time"
+        best = [at for at in range(8) if judged.best[row, 2, step] >> at & 1]
+        if value := judged.value[row, 2, step]:
+            assert f"success {value:.3f} expected" in unknown
+            assert marked("unknown") == best
+        else:
+            assert "no rule that is still possible" in unknown
+        assert lost.startswith(f"{judged.total[row, 2, step]:.3f}")
+        kind = "evidence ignored" if judged.ignored[row, 2, step] else "control"
+        assert (kind in lost) == bool(judged.total[row, 2, step])
+        assert marked("one") == np.flatnonzero(tapes[step]).tolist()
         page.keyboard.press("ArrowRight")
     assert ("goal reached" in status.inner_text()) == bool(episodes.success[row, 2])
     page.keyboard.press("Home")
@@ -188,6 +205,24 @@ def test_an_episode_is_played_back_step_by_step(visit, address):
     page.keyboard.press("End")
     fewest = EXAM.optimal_steps()[row, 2]
     assert f"step {max(fewest, 0)} of 8" in status.inner_text()
+
+
+@pytest.mark.parametrize("length", [16, 32])
+def test_what_is_not_computed_of_the_best_moves_is_said(visit, tmp_path, length):
+    exam = make_exam(length=length, horizon=length, episodes=1, rules=[30, 110, 204])
+    store_runs(tmp_path, seeds=1, agents=("first-one",), exam=exam)
+    store_bundle(tmp_path / "first.tape", exam=exam)
+    page = visit(report.write(report.make(tmp_path), tmp_path / "report").as_uri())
+    page.click(".explorer [data-rule='30']")
+    page.wait_for_selector(".player .status:not(:empty)")
+    verdict = page.locator(".player .verdict dd")
+    known, unknown, lost = verdict.all_inner_texts()
+    assert f"the goal in {exam.optimal_steps()[0, 0]} steps" in known
+    assert unknown == lost == "– more than 12 cells"
+    page.focus(".player")
+    page.keyboard.press("ArrowRight")
+    known = verdict.first.inner_text()
+    assert ("on no stored way" in known) == (length == 32)
 
 
 def test_the_script_has_the_physics_and_the_exact_answers_right(visit, address):
@@ -241,7 +276,7 @@ def game(tmp_path, visit, monkeypatch):
     A law that is drawn is rule 54.
     """
     monkeypatch.setattr(secrets, "randbelow", lambda end: 54)
-    table = play.Table("fps30", 12, None, 204, tmp_path)
+    table = play.Session("fps30", 12, None, 204, tmp_path)
     gate = table.answer = Gate(table.answer)
     server = play.make_server(table)
     thread = threading.Thread(target=server.serve_forever)
@@ -271,7 +306,7 @@ def await_status(page, text):
 def hide_the_law(page):
     page.fill("#rule", "")
     page.keyboard.press("Tab")
-    await_status(page, "law hidden")
+    await_status(page, "rule hidden")
 
 
 def play_out(page):
@@ -327,7 +362,7 @@ def test_a_game_that_is_over_is_compared_and_another_law_is_taken(game):
     page, _ = game()
     page.fill("#rule", "0")
     page.keyboard.press("Tab")
-    await_status(page, "law shown: rule 0")
+    await_status(page, "rule shown: 0")
     page.locator(".strip button").first.click()
     await_status(page, "Solved in 1")
     page.click("#compare")
@@ -343,13 +378,13 @@ def test_a_law_that_was_shown_is_never_called_hidden_again(game, tmp_path):
     page, _ = game()
     hide_the_law(page)
     play_out(page)
-    assert "law hidden" in page.inner_text("#status")
+    assert "rule hidden" in page.inner_text("#status")
     page.click("#compare")
     page.wait_for_selector("#result table")
     assert "Tape 1: rule 54, chaotic" in page.inner_text("#result")
-    assert page.inner_text("#status").endswith("law shown: rule 54")
+    assert page.inner_text("#status").endswith("rule shown: 54")
     page.click("#next")
-    assert await_status(page, "tape 2").endswith("law shown: rule 54")
+    assert await_status(page, "tape 2").endswith("rule shown: 54")
     play_out(page)
     page.click("#save")
     page.wait_for_selector("#result p")
@@ -364,12 +399,12 @@ def test_saving_and_best_moves_show_a_hidden_law_without_its_number(game):
     page.click("#save")
     page.wait_for_selector("#result p")
     assert "counts as shown" in page.inner_text("#result")
-    assert page.inner_text("#status").endswith("law shown by the saved file")
-    assert "rule" not in page.inner_text("#game").replace("Law", "")
+    assert page.inner_text("#status").endswith("rule shown by the saved file")
+    assert "54" not in page.inner_text("#game")
     page.click("#new")
-    await_status(page, "law hidden")
+    await_status(page, "rule hidden")
     page.click("#hint")
-    assert "law shown by a best move" in await_status(page, "law shown")
+    assert "rule shown by a best move" in await_status(page, "rule shown")
 
 
 def test_what_is_clicked_while_it_thinks_is_done_in_order(game):
@@ -397,7 +432,7 @@ def test_the_next_tape_is_played_while_it_compares(game):
     assert page.inner_text("#thinking") == "comparing …"
     assert page.is_disabled("#compare")
     page.keyboard.press("n")
-    assert "law hidden" in await_status(page, "tape 2")
+    assert "rule hidden" in await_status(page, "tape 2")
     page.locator(".strip button").nth(4).click()
     await_status(page, "11 moves left")
     gate.close("flip", late=True)
@@ -406,9 +441,9 @@ def test_the_next_tape_is_played_while_it_compares(game):
     gate.open("compare")
     page.wait_for_selector("#result table")
     assert "Tape 1: rule" in page.inner_text("#result")
-    assert "law shown: rule" in page.inner_text("#status")
+    assert "rule shown:" in page.inner_text("#status")
     gate.open("flip")
-    assert "law shown: rule" in await_status(page, "10 moves left")
+    assert "rule shown:" in await_status(page, "10 moves left")
     assert page.inner_text("#thinking") == ""
 
 
@@ -422,7 +457,7 @@ def test_a_comparison_that_comes_after_another_game_was_begun_is_not_shown(game)
     gate.open("compare")
     page.wait_for_function("() => !document.getElementById('thinking').textContent")
     assert page.inner_text("#result") == ""
-    assert "law hidden" in page.inner_text("#status")
+    assert "rule hidden" in page.inner_text("#status")
 
 
 def test_no_move_is_made_on_a_tape_that_was_not_on_the_screen(game):

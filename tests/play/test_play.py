@@ -122,11 +122,11 @@ def test_others_on_the_same_tape_are_compared_with(tmp_path):
     game = solve_204(play.start("fps30", 8, rule=204))
     found = play.compare(game, known)
     rows = {row["who"]: row for row in found["rows"]}
-    assert set(rows) == {"you, law shown", "random", "flip-ones", "greedy", "first-one"}
+    assert set(rows) == {"you, rule shown", "random", "flip-ones", "greedy", "first-one"}
     agent = sit("first-one", 0)
     at = list(EXAM.rules).index(204), 0
     assert rows["first-one"]["steps"] == agent.steps[at]
-    assert rows["you, law shown"]["success"]
+    assert rows["you, rule shown"]["success"]
     assert found["fewest"] == len(game.cells)
     with pytest.raises(ValueError, match="reveals its rule"):
         play.compare(play.start("fps30", 8, rule=204))
@@ -147,7 +147,7 @@ class InProcess(Worker):
 
 @pytest.fixture
 def table(tmp_path):
-    return play.Table("fps30", 8, None, None, tmp_path, worker=InProcess())
+    return play.Session("fps30", 8, None, None, tmp_path, worker=InProcess())
 
 
 def ask_table(table, call, view, **asked):
@@ -432,7 +432,7 @@ def serve(table):
 
 @pytest.fixture
 def server(tmp_path):
-    yield from serve(play.Table("fps30", 8, None, None, tmp_path))
+    yield from serve(play.Session("fps30", 8, None, None, tmp_path))
 
 
 def ask(server, method, path, body=None, **headers):
@@ -511,7 +511,7 @@ def test_moves_are_made_while_a_comparison_runs(tmp_path):
             assert go_on.wait(60)
             return []
 
-    for server in serve(play.Table("fps30", 8, None, 204, tmp_path, worker=Slow())):
+    for server in serve(play.Session("fps30", 8, None, 204, tmp_path, worker=Slow())):
         _, view = call(server, "new", rule=0, length=8)
         call(server, "flip", game=view["game"], cell=0)
         thread = threading.Thread(target=call, args=(server, "compare"), kwargs=view)
@@ -537,12 +537,12 @@ def test_nothing_is_for_those_who_do_not_have_the_token(server, token):
         status, body = ask(server, "POST", f"/api/{name}", {}, Authorization=header)
         assert status == 403
         assert "token" in json.loads(body)["error"]
-    assert server.table.worlds == {}
+    assert server.session.worlds == {}
     assert ask(server, "POST", f"/api/new?token={server.token}", {}, Authorization=None)[0] == 403
 
 
 def test_every_server_has_a_token_of_its_own(tmp_path):
-    made = [play.make_server(play.Table("fps30", 8, None, None, tmp_path)) for _ in range(2)]
+    made = [play.make_server(play.Session("fps30", 8, None, None, tmp_path)) for _ in range(2)]
     tokens = {one.token for one in made}
     for one in made:
         assert play.address(one).endswith(f"/?token={one.token}")
@@ -575,7 +575,7 @@ def test_a_client_that_hangs_up_is_not_heard_of(server, capfd):
 
 
 def test_a_server_that_closes_waits_for_nobody_who_says_nothing(tmp_path):
-    server = play.make_server(play.Table("fps30", 8, None, None, tmp_path))
+    server = play.make_server(play.Session("fps30", 8, None, None, tmp_path))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     silent = [socket.create_connection(server.server_address) for _ in range(3)]

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,9 +16,11 @@ from commands import tape
 from stored_runs import AGENTS, EXAM, RULES, expected, sit, store_bundle, store_run, store_runs
 from tapebench import report, stats
 from tapebench.base import files
+from tapebench.exam import by_stratum
 from tapebench.exam.exam import make_exam
+from tapebench.physics import space
 from tapebench.physics.families import elementary
-from tapebench.report import contests, findings, page
+from tapebench.report import contests, findings, moves, page, strata
 from tapebench.runs import store
 from tapebench.stats import Interval
 from tapebench.tasks.universe import ELEMENTARY
@@ -146,7 +149,7 @@ def test_runs_of_tracks_that_were_not_asked_for_are_counted(tmp_path):
     store_run(tmp_path, "any-one", 0, experiment="full+0123abcd", track="full-2")
     found = contests.read(tmp_path, tracks=("full",))
     assert [contest.experiment for contest in found.contests] == ["full+0123abcd"]
-    assert any("runs of the track lite (1)" in said for said in found.missing)
+    assert any("runs of the track lite@2 (1)" in said for said in found.missing)
     assert not contests.read(tmp_path, tracks=("long",)).contests
 
 
@@ -182,6 +185,14 @@ def test_the_nearest_relative_is_the_nearest(rule):
 
 
 # Tables
+
+
+def test_where_cells_are_hidden_the_table_says_whose_ceiling_it_prints(contest):
+    said = "a player who knows the rule and sees every cell"
+    assert said not in findings.main_table(contest).caption
+    exam = contest.exam
+    masked = replace(contest, exam=replace(exam, task=replace(exam.task, hidden=0b10001)))
+    assert said in findings.main_table(masked).caption
 
 
 def test_the_main_table_holds_means_intervals_and_the_paired_drop(contest):
@@ -253,6 +264,40 @@ def test_normalised_success_is_against_the_ceiling(contest):
     assert row["OOD % of mpc"] is None  # there is no planner beside these runs
 
 
+def test_success_by_stratum_has_what_is_beyond_reflex_first(contest):
+    table = strata.strata_table(contest)
+    groups = by_stratum.groups(EXAM)
+    assert [column.name for column in table.columns[1:]] == [group.label for group in groups]
+    assert [column.name.split(" (")[0] for column in table.columns[1:3]] == [
+        "beyond-reflex ID",
+        "beyond-reflex OOD",
+    ]
+    for name in AGENTS:
+        scores = expected(name, "success")
+        for group, cell in zip(groups, list(cells(table, name).values())[1:], strict=True):
+            if len(group.rows) < 2:
+                assert cell is None
+                continue
+            interval = stats.t_interval(scores[:, group.rows].mean(axis=1))
+            assert cell.mean == pytest.approx(interval.mean)
+            assert cell.low == pytest.approx(max(interval.low, 0))
+            assert cell.high == pytest.approx(min(interval.high, 1))
+    names = [row.cells[0] for row in table.rows]
+    assert names[len(AGENTS) :] == ["memoryless", "blind ceiling", "exact ceiling"]
+    blind, ceiling = (list(cells(table, name).values())[1:] for name in names[-2:])
+    assert all(low <= high for low, high in zip(blind, ceiling, strict=True) if low is not None)
+    assert "beyond-reflex" in table.caption
+    assert "flipping ones reaches half" in table.caption
+
+
+def test_where_strata_are_unknown_the_report_says_why(tmp_path):
+    noisy = make_exam(length=8, horizon=8, episodes=6, rules=list(RULES), noise=0.1)
+    store_run(tmp_path, "any-one", 0, exam=noisy)
+    found = contests.read(tmp_path)
+    assert any("success by stratum is not shown" in said for said in found.missing)
+    assert strata.tables(found.contests[0])[0].name == "main-fps30-main"
+
+
 def test_each_rule_has_a_line_with_what_everybody_reached(contest):
     table = findings.rule_table(contest)
     assert [row.cells[0] for row in table.rows] == sorted(RULES)
@@ -264,7 +309,8 @@ def test_each_rule_has_a_line_with_what_everybody_reached(contest):
 def test_numbers_do_not_move_when_an_agent_is_added(tmp_path, contest):
     store_runs(tmp_path, agents=("first-one", "any-one"))
     fewer = contests.read(tmp_path).contests[0]
-    for make in (findings.main_table, findings.continuous_table, findings.type_table):
+    makers = (findings.main_table, findings.continuous_table, findings.type_table)
+    for make in (*makers, strata.strata_table):
         for name in ("first-one", "any-one"):
             assert cells(make(fewer), name) == cells(make(contest), name)
 
@@ -340,20 +386,36 @@ def test_the_script_is_given_the_episodes_as_they_were(contest, parsed):
     )
 
 
-def test_shipped_ways_at_32_cells_lead_to_the_goal():
-    from tapebench.physics import space
-    from tapebench.physics.families import elementary
+def test_the_script_is_given_how_every_move_compares_with_the_best(parsed):
+    document = json.loads(parsed.data)["contests"][0]
+    assert document["not_judged"] == ""
+    assert set(document["judged"]) == set(document["episodes"])
+    text = document["judged"]["first-one (declared blind)"]
+    best, value, lost = np.moveaxis(
+        np.frombuffer(base64.b64decode(text), "<u2").reshape(len(RULES), page.SHOWN_TAPES, 8, 3),
+        -1,
+        0,
+    )
+    played = sit("first-one", 0).cells[:, : page.SHOWN_TAPES]
+    is_optimal = (best >> np.maximum(played, 0) & 1) == 1
+    assert (is_optimal == (lost == 0))[played >= 0].all()
+    assert not best[played < 0].any()
+    assert ((lost & ~np.uint16(moves.IGNORED)) <= value).all()
+    assert (lost & moves.IGNORED).any()
 
-    exam = make_exam(split="fps30", episodes=3, rules=[30, 110, 60])
+
+@pytest.mark.parametrize("length", [8, 32], ids=["found", "shipped"])
+def test_shortest_ways_lead_to_the_goal(length):
+    exam = make_exam(split="fps30", episodes=3, rules=[30, 110, 60], length=length, horizon=length)
     bare = contests.Contest("x", "x", exam, (), exam.optimal_steps(), {})
-    cells = np.frombuffer(base64.b64decode(page._shortest(bare, 3)["a shortest way"]), np.uint8)
+    cells = page._shortest(bare, 3)["a shortest way"]
     for row, rule in enumerate(exam.rules):
-        for column, way in enumerate(cells.reshape(3, 3, 32)[row]):
+        for column, way in enumerate(cells[row]):
             tape = space.to_int(exam.tapes()[column])
-            taken = [int(cell) for cell in way if cell != page.NO_CELL]
+            taken = [int(cell) for cell in way if cell >= 0]
             assert len(taken) == max(bare.optimal_steps[row, column], 0)
             for cell in taken:
-                tape = elementary.step(tape, cell, int(rule), 32)
+                tape = elementary.step(tape, cell, int(rule), length)
             assert (tape == 0) == bool(taken)
 
 

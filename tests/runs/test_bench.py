@@ -21,13 +21,15 @@ import pytest
 from commands import tape
 from ray_cluster import children
 from sweeps import SMOKE, TINY, ignore, same_results
+from tapebench import agents
 from tapebench.base.files import read_json, read_table, write_json
 from tapebench.exam import bundle
 from tapebench.report import contests, summary
 from tapebench.runs import evaluation, store, sweep, tracks
 from tapebench.runs.executors import Local
-from tapebench.runs.plan import START, estimate, make_plan, run_plan
+from tapebench.runs.plan import START, estimate, make_plan, run_plan, speed_of
 from tapebench.runs.results import load_results
+from tapebench.tasks import folds
 
 pytestmark = pytest.mark.slow  # nearly all of them start processes
 
@@ -76,7 +78,7 @@ def same_runs(ours, theirs, count):
 
 def test_the_smoke_track_from_nothing_to_a_page(capsys, undisturbed):
     root, out, err = undisturbed
-    assert "TAPE smoke: strict success" in out
+    assert 0 < out.index("TAPE smoke: success by stratum") < out.index("TAPE smoke: strict success")
     assert out.rstrip().endswith(f"report: {root}/report/index.html")
     for name in (*SMOKE.agents, "random", "flip-ones", "greedy", "mpc", "exact ceiling"):
         assert re.search(rf"│ {name} ", out)
@@ -87,11 +89,50 @@ def test_the_smoke_track_from_nothing_to_a_page(capsys, undisturbed):
     assert "8 of 8 runs are done already" in err
     document = json.loads(again)
     assert {row["name"] for row in document["rows"] if row["kind"] == "agent"} == set(SMOKE.agents)
+    for row in document["rows"]:
+        for side in ("id", "ood"):
+            assert 0 <= row[f"beyond_reflex_{side}"]["mean"] <= 1
     assert document["failures"] == []
     assert "wall clock" in document["facts"]
     assert "machines" in document["facts"]
     for path, stamp in before.items():
         assert (path / store.MARKER).stat().st_mtime_ns == stamp
+
+
+def test_a_track_over_folds_is_one_table_with_the_cost_of_unseen(capsys, tmp_path, monkeypatch):
+    rules = tuple(sorted(rule for part in folds.parts()[:2] for rule in part))
+    over_folds = replace(
+        TINY,
+        name="folded",
+        length=folds.LENGTH,
+        horizon=folds.HORIZON,
+        split="folds-0",
+        folds=folds.NAMES[:2],
+        rules=rules,
+        agents=("ppo",),
+    )
+    known = tracks.tracks()
+    monkeypatch.setattr(tracks, "tracks", lambda: {**known, "folded": over_folds})
+    command = ["bench", "--track", "folded", "--results", str(tmp_path)]
+    code, out, _ = tape(capsys, *command)
+    assert code == 0
+    assert "TAPE folded: strict success on rules seen and unseen" in out
+    assert "TAPE folded: the cost of unseen" in out
+    assert len(load_results(tmp_path).paths) == 4
+    assert [path.name for path in (tmp_path / "episodes").iterdir()] == ["folded-ppo-folds-0.tape"]
+    code, out, err = tape(capsys, *command, "--json")
+    assert "4 of 4 runs are done already" in err
+    document = json.loads(out)
+    (row,) = (row for row in document["rows"] if row["kind"] == "agent")
+    (costs,) = document["folds"]
+    assert costs["seeds"] == {"folds-0": 2, "folds-1": 2}
+    assert row["drop"] == costs["cost"]["all"]["cost"]
+    assert row["seeds"] == row["wanted"] == 4
+    code, out, _ = tape(capsys, "unseen", str(tmp_path), "--json")
+    assert json.loads(out)["folds"][0]["cost"] == costs["cost"]
+    code, _, err = tape(capsys, "report", str(tmp_path))
+    assert code == 0
+    assert "baselines of this exam were not measured" not in err
 
 
 def start_bench(root, *options):
@@ -302,6 +343,20 @@ def test_another_network_has_an_estimate_of_its_own(tmp_path):
     assert estimate(slower, tmp_path) > 2 * estimate(plain, tmp_path)
 
 
+def test_an_agent_without_a_measured_speed_has_that_of_its_family_or_the_median(monkeypatch):
+    class Variant(agents.load("rad")[0]):
+        """An agent that extends one of ours."""
+
+    class Other:
+        """An agent of another kind."""
+
+    kinds = {"mine.variant": Variant, "mine.other": Other}
+    monkeypatch.setattr(agents, "load", lambda name: (kinds[name], None))
+    assert speed_of("mine.variant", "mlp") == speed_of("rad", "mlp")
+    slow, usual, fast = (speed_of(name, "") for name in ("dreamer", "mine.other", "ppo"))
+    assert all(slow[kind] < usual[kind] < fast[kind] for kind in slow)
+
+
 def test_episodes_are_played_again_from_checkpoints_as_they_were(tmp_path, finished):
     shutil.copytree(finished / "tiny", tmp_path / "tiny")
     assert evaluation.replay(tmp_path) == []
@@ -340,7 +395,7 @@ def test_a_run_that_cannot_be_replayed_is_said_and_passed_over(tmp_path, finishe
 
 def test_a_plan_lists_runs_and_their_time(capsys, tmp_path, finished):
     code, out, err = tape(
-        capsys, "bench", "--track", "lite", "--plan", "--results", str(tmp_path / "no")
+        capsys, "bench", "--track", "lite@2", "--plan", "--results", str(tmp_path / "no")
     )
     assert code == 0
     assert err == ""
@@ -349,13 +404,17 @@ def test_a_plan_lists_runs_and_their_time(capsys, tmp_path, finished):
     assert not (tmp_path / "no").exists()
     code, out, _ = tape(capsys, "bench", "--plan", "--json", "--agents", "dqn,ppo", "--seeds", "2")
     document = json.loads(out)
-    assert [run["run"] for run in document["runs"]][:1] == ["lite/dqn/fps30/s00"]
+    assert [run["run"] for run in document["runs"]][:2] == [
+        "lite/dqn/folds-0/s00",
+        "lite/dqn/folds-1/s00",
+    ]
+    assert len(document["runs"]) == 2 * 5 * 2
     assert document["seconds"] > 0
     assert not any(run["done"] for run in document["runs"])
 
 
 def test_another_split_asks_about_rules_chosen_the_same_way(tmp_path):
-    lite = tracks.get_track("lite")
+    lite = tracks.get_track("lite@2")
     spec = make_plan(lite, tmp_path, split="matched30", names=["dqn"]).specs[0]
     assert len(spec.exam.test) == 30
     assert len(spec.exam.train) == 60
@@ -395,7 +454,7 @@ def test_a_hundred_thousand_runs_are_planned_listed_and_resumed_in_seconds(tmp_p
     for seed in range(0, 2000, 2):
         place = tmp_path / f"full/dqn/fps30/s{seed:02d}"
         place.mkdir(parents=True)
-        spec = store.asked(store.RunId("full", "dqn", "fps30", seed), first)
+        spec = store.canonical_spec(store.RunId("full", "dqn", "fps30", seed), first)
         for name, document in (("spec", spec), ("provenance", {}), ("summary", {})):
             (place / f"{name}.json").write_text(json.dumps(document))
         store.mark(place)
@@ -461,7 +520,7 @@ def test_a_queue_keeps_workers_on_their_agent_and_apart():
 
 def test_files_of_a_run_travel_and_are_checked(tmp_path, finished):
     spec = make_plan(TINY, finished).specs[0]
-    files = store.pack(finished / str(spec.id))
+    files = store.read_files(finished / str(spec.id))
     assert {"spec.json", "eval.parquet", "done.json"} <= set(files)
     with store.open_run(tmp_path, spec.id, spec.as_dict()) as run:
         run.receive({name: data for name, data in files.items() if name != store.MARKER})

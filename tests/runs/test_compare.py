@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tapebench import stats
+from tapebench.exam import by_stratum
 from tapebench.exam.exam import make_exam
 from tapebench.runs import compare, evaluation, store
 from tapebench.runs.results import load_results
@@ -72,6 +73,16 @@ def test_policies_are_compared_on_the_same_episodes(tmp_path):
     found = compare.compare(a, b)
     assert found["id"]["difference"] < 0
     assert found["id"]["rules_won"] == 0 < found["id"]["rules_lost"]
+    for group in by_stratum.groups(exam):
+        row = found["by_stratum"][group.stratum][group.side]
+        if len(group.rows) < 2:
+            assert row is None
+        else:
+            gap = a.success[:, group.rows].mean() - b.success[:, group.rows].mean()
+            assert row["difference"] == pytest.approx(gap)
+            assert row["interval"][0] <= gap <= row["interval"][1]
+            assert row["rules"] == len(group.rows)
+    assert any(row for sides in found["by_stratum"].values() for row in sides.values())
     other = compare.evaluate_or_load("random", make_exam(length=8, horizon=9, rules=[0, 4]))
     with pytest.raises(ValueError, match=r"sat different exams: .*horizon"):
         compare.compare(a, other)

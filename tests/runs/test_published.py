@@ -14,6 +14,7 @@ from tapebench.experiments import api
 from tapebench.report import contests
 from tapebench.runs import evaluation, published, store, tracks
 from tapebench.runs.results import load_results
+from tapebench.tasks.task import make_task
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
@@ -35,13 +36,13 @@ def seeds_of(runs, agent):
 def place(runs, tmp_path):
     """Both agents as pieces."""
     for agent in ("first-one", "any-one"):
-        published.pack(seeds_of(runs, agent), COMMAND, tmp_path)
+        published.pack_runs(seeds_of(runs, agent), COMMAND, tmp_path)
     return tmp_path
 
 
 def test_what_was_packed_is_laid_out_again_with_the_same_numbers(runs, place, tmp_path):
     root = tmp_path / "out" / "runs"
-    published.unpack(published.pieces(place), root)
+    published.unpack_runs(published.pieces(place), root)
     (ours,), (theirs,) = (contests.read(where).contests for where in (root, runs))
     assert (ours.title, ours.exam.hash) == (theirs.title, theirs.exam.hash)
     for one, other in zip(ours.entries, theirs.entries, strict=True):
@@ -68,12 +69,12 @@ def test_what_was_packed_is_laid_out_again_with_the_same_numbers(runs, place, tm
 def test_a_piece_is_small_the_same_every_time_and_names_its_command(runs, place, tmp_path):
     again = tmp_path / "again"
     again.mkdir()
-    about = published.pack(list(reversed(seeds_of(runs, "first-one"))), COMMAND, again)
+    about = published.pack_runs(list(reversed(seeds_of(runs, "first-one"))), COMMAND, again)
     assert about.name == "main-first-one-fps30.json"
     for suffix in (".json", ".parquet"):
         made = about.with_suffix(suffix)
         assert made.read_bytes() == (place / made.name).read_bytes()
-    assert published.read(about)["command"] == COMMAND
+    assert published.read_piece(about)["command"] == COMMAND
     assert files.read_table(about.with_suffix(".parquet"))["step"].min() == 2000  # 1000 is early
 
 
@@ -84,9 +85,9 @@ def test_what_was_measured_of_a_run_since_comes_along(runs, tmp_path):
     for file in (kept, other):
         file.parent.mkdir(parents=True, exist_ok=True)
         files.write_json(file, {"ood": {"success": 0.25}})
-    about = published.pack([first, second], COMMAND, tmp_path)
+    about = published.pack_runs([first, second], COMMAND, tmp_path)
     root = tmp_path / "out" / "runs"
-    published.unpack([about], root)
+    published.unpack_runs([about], root)
     (found,) = root.glob("*/0a1b/*")
     assert found.relative_to(root) == kept.relative_to(runs)
     assert files.read_json(found) == {"ood": {"success": 0.25}}
@@ -95,17 +96,17 @@ def test_what_was_measured_of_a_run_since_comes_along(runs, tmp_path):
     document["seeds"][0]["measured"] = {"examined/../../x.json": {}}
     about.write_text(json.dumps(document))
     with pytest.raises(ValueError, match="not a place for it"):
-        published.unpack([about], tmp_path / "more" / "runs")
+        published.unpack_runs([about], tmp_path / "more" / "runs")
 
 
 def test_what_makes_no_piece_is_refused(runs, tmp_path):
     other = store_run(tmp_path, "first-one", 3, trained_on=[1, 2])
     with pytest.raises(ValueError, match="not made with one setting"):
-        published.pack([*seeds_of(runs, "first-one"), other], COMMAND, tmp_path)
+        published.pack_runs([*seeds_of(runs, "first-one"), other], COMMAND, tmp_path)
     begun = store_run(tmp_path, "any-one", 4)
     (begun / store.MARKER).unlink()
     with pytest.raises(ValueError, match="not finished"):
-        published.pack([begun], COMMAND, tmp_path)
+        published.pack_runs([begun], COMMAND, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ def test_damaged_pieces_are_refused_and_nothing_is_laid_out(place, tmp_path, cha
     about.write_text(json.dumps(files.read_json(about) | change))
     root = tmp_path / "out" / "runs"
     with pytest.raises(ValueError, match=complaint):
-        published.unpack(published.pieces(place), root)
+        published.unpack_runs(published.pieces(place), root)
     assert list(root.parent.iterdir()) == []
 
 
@@ -135,7 +136,7 @@ def test_differences_and_their_circumstances_are_told(runs):
 
 
 def test_the_report_of_published_results_needs_no_runs(capsys, monkeypatch, place, tmp_path):
-    monkeypatch.setattr(published, "PLACE", str(place))
+    monkeypatch.setattr(published, "FOLDER", str(place))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(published, "CONTESTS", ("tiny",))
@@ -151,11 +152,28 @@ def test_the_report_of_published_results_needs_no_runs(capsys, monkeypatch, plac
 
 
 def test_without_pieces_published_results_are_refused(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(published, "PLACE", str(tmp_path / "none"))
+    monkeypatch.setattr(published, "FOLDER", str(tmp_path / "none"))
     for argv in (("report", "--published"), ("reproduce", "main", "--verify")):
         code, out, err = tape(capsys, *argv)
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert "comes without results" in err
+
+
+@pytest.mark.slow
+def test_published_runs_sit_exams_by_name_with_the_seeds_that_have_weights(monkeypatch, tmp_path):
+    chosen = ("full-rppo-fps30", "full-rppo-matched30", "lite-dqn-fps-0")
+    pieces = [path for path in published.pieces() if path.stem in chosen]
+    published.unpack_runs(pieces, tmp_path / "runs")
+    monkeypatch.setattr(published, "directory", lambda: tmp_path / "runs")
+    task = make_task()
+    entrants = evaluation.load_published("full/rppo/fps30", task)
+    assert [entrant.label for entrant in entrants] == [(seed, 200_000) for seed in range(3)]
+    with pytest.raises(ValueError, match="come without weights"):
+        evaluation.load_published("lite/dqn/fps-0", task)
+    with pytest.raises(ValueError, match="several agents"):
+        evaluation.load_published("full/rppo", task)
+    with pytest.raises(ValueError, match="no published runs"):
+        evaluation.evaluate("published/full/nobody", length=8, horizon=4)
 
 
 @pytest.mark.slow
@@ -166,7 +184,7 @@ def test_publishing_takes_whole_groups_and_looks_up_what_makes_them(capsys, monk
             finish_run(tmp_path / "runs", spec)
     strange = smoke.spec("dqn", experiment="smoke-strange", options={"width": 7})
     finish_run(tmp_path / "runs", strange)
-    monkeypatch.setattr(publish, "PLACE", tmp_path / "pieces")
+    monkeypatch.setattr(publish, "FOLDER", tmp_path / "pieces")
     publish.main([str(tmp_path / "runs"), "smoke"])
     out, err = capsys.readouterr()
     assert out.startswith("smoke/dqn/fps30: 2 seeds")
@@ -175,7 +193,9 @@ def test_publishing_takes_whole_groups_and_looks_up_what_makes_them(capsys, monk
         "smoke/ppo/fps30: 1 of 2 seeds, left out",
     ]
     (about,) = published.pieces(tmp_path / "pieces")
-    assert published.read(about)["command"] == "tape bench --track smoke --agents dqn --seeds 2"
+    assert (
+        published.read_piece(about)["command"] == "tape bench --track smoke --agents dqn --seeds 2"
+    )
 
 
 @pytest.mark.slow
@@ -188,8 +208,8 @@ def test_published_runs_are_made_again_to_the_bit(capsys, monkeypatch, tmp_path)
     place = tmp_path / "pieces"
     place.mkdir()
     for agent in ("dqn", "ppo", "rad"):
-        published.pack([tmp_path / f"runs/smoke/{agent}/fps30/s00"], "tape bench", place, 1)
-    monkeypatch.setattr(published, "PLACE", str(place))
+        published.pack_runs([tmp_path / f"runs/smoke/{agent}/fps30/s00"], "tape bench", place, 1)
+    monkeypatch.setattr(published, "FOLDER", str(place))
     # What was learned comes along and does what it did.
     exam = tracks.get_track("smoke").exam(rules=[0, 30, 204])
     for agent in ("dqn", "ppo", "rad"):

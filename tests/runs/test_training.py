@@ -11,6 +11,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 
+import jax
 import numpy as np
 import pytest
 
@@ -20,9 +21,11 @@ from sweeps import SHORT_RUN as SPEC
 from sweeps import same_results
 from tapebench.base import files
 from tapebench.exam.exam import make_exam
+from tapebench.exam.rollout import rollout
 from tapebench.runs import evaluation, store, sweep, training
 from tapebench.runs.results import load_results
 from tapebench.runs.training import RunSpec
+from tapebench.tasks.task import make_task
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +181,7 @@ def test_ctrl_c_stores_the_state_and_the_same_command_goes_on(tmp_path, uninterr
     process.send_signal(signal.SIGINT)
     error = process.communicate(timeout=60)[1]
     assert process.returncode == 130
-    assert "the same command goes on from there" in error
+    assert "the same command resumes from there" in error
     assert "Traceback" not in error
     step, _ = store.load_checkpoint(run)
     assert 0 < step < 40_000
@@ -208,6 +211,19 @@ def test_a_stored_run_sits_any_exam_of_its_length(uninterrupted):
         evaluation.evaluate(str(uninterrupted), length=16, horizon=16)
     with pytest.raises(ValueError, match="trained without seeing a goal"):
         evaluation.evaluate(uninterrupted, length=8, horizon=8, observe_goal=True)
+
+
+def test_a_network_that_is_the_same_in_every_cell_acts_on_tapes_of_other_lengths():
+    task = make_task(length=6, horizon=3)
+    small = {"memory_size": 4, "encoder_width": 4, "channels": 4}
+    options = {"network": "cells", **small}
+    spec = RunSpec(agent="rppo", seed=0, options=options, length=8, horizon=8)
+    agent = spec.agent_for(task)
+    policy = agent.policy(agent.init(jax.random.key(0)))
+    assert rollout(policy, task, rules=[30], episodes=3).cells.max() < 6
+    plain = replace(spec, options={"network": "gru", **small})
+    with pytest.raises(ValueError, match="trained on tapes of 8 cells, not 6"):
+        plain.agent_for(task)
 
 
 @pytest.mark.slow

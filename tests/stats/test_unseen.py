@@ -89,7 +89,7 @@ def test_the_drop_over_rules_is_wider_than_over_seeds():
     ("make", "message"),
     [
         (lambda: training(np.zeros(3)), "2 axes are needed"),
-        (lambda: training(np.zeros((2, 5))), "give one a rule"),
+        (lambda: training(np.zeros((2, 5))), "give one per rule"),
         (lambda: training(np.zeros((2, 60)), rules=np.zeros(60, int)), "two columns"),
         (lambda: stats.cost_of_unseen([training(np.zeros((1, 60)))]), "at least two"),
         (lambda: stats.drop_over_rules(training(np.zeros((1, 60)))), "two seeds and two rules"),

@@ -36,7 +36,7 @@ AGENTS = {"first-one": first_one, "any-one": any_one, "any-cell": any_cell}
 
 def sit(name, seed, exam=EXAM):
     """Episodes of one of `AGENTS`."""
-    act = AGENTS[name]
+    act = AGENTS.get(name, any_one)
     policy = Policy(
         name, lambda rule, num: (), lambda m, obs, stream: (m, act(obs, stream)), backend="numpy"
     )

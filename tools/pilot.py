@@ -1,6 +1,6 @@
 """Where does the law matter? Exact figures for small tasks, to choose the one of track `core`.
 
-    python tools/pilot.py [--longest 12] [--starts 16] [--out docs/results/pilot.json]
+    python tools/pilot.py [--longest 12] [--kicks 256] [--sizes 9,4] [--out docs/results/pilot.json]
 
 For each length up to the longest and each horizon up to the length: ceiling, blind ceiling and
 what tape and time alone reach at least, over the rules that are not impossible there. What was
@@ -25,7 +25,7 @@ from tapebench.tasks.universe import ELEMENTARY
 SHORTEST = 4
 
 
-def measure(length: int, horizon: int, starts: int) -> dict[str, float]:
+def measure(length: int, horizon: int, kicks: int) -> dict[str, float]:
     """One size."""
     kinds = strata(ELEMENTARY.rules, length, horizon)
     rules = [rule for rule, kind in kinds.items() if kind != "impossible"]
@@ -37,8 +37,8 @@ def measure(length: int, horizon: int, starts: int) -> dict[str, float]:
         "beyond_reflex": sum(kind == "beyond-reflex" for kind in kinds.values()),
         "ceiling": float(np.mean(bayes.ceilings(rules, length, horizon))),
         "blind_ceiling": bayes.solve(prior, length, horizon).blind_ceiling,
-        "memoryless_at_least": memoryless.find(prior, length, horizon, starts=starts).value,
-        "starts": starts,
+        "memoryless_at_least": memoryless.search(prior, length, horizon, kicks=kicks).value,
+        "kicks": kicks,
     }
 
 
@@ -64,18 +64,21 @@ def show(rows: list[dict[str, float]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Exact figures for small tasks.")
     parser.add_argument("--longest", type=int, default=12)
-    parser.add_argument("--starts", type=int, default=memoryless.STARTS)
+    parser.add_argument("--kicks", type=int, default=memoryless.KICKS)
+    parser.add_argument("--sizes", nargs="*", default=[], help="only these, like 9,4 12,5")
     parser.add_argument("--out", type=Path, default=Path("docs/results/pilot.json"))
     options = parser.parse_args()
     rows = json.loads(options.out.read_text()) if options.out.exists() else []
-    measured = {(row["length"], row["horizon"]) for row in rows if row["starts"] >= options.starts}
+    measured = {(row["length"], row["horizon"]) for row in rows if row["kicks"] >= options.kicks}
     for length in range(SHORTEST, options.longest + 1):
         for horizon in range(1, length + 1):
             if (length, horizon) in measured:
                 continue
+            if options.sizes and f"{length},{horizon}" not in options.sizes:
+                continue
             print(f"{length} cells, {horizon} steps", flush=True)
             rows = [row for row in rows if (row["length"], row["horizon"]) != (length, horizon)]
-            rows.append(measure(length, horizon, options.starts))
+            rows.append(measure(length, horizon, options.kicks))
             text = ",\n".join(json.dumps(row) for row in rows)
             files.write_bytes(options.out, f"[\n{text}\n]\n".encode())
     show(rows)

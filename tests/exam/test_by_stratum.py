@@ -69,12 +69,29 @@ def test_bounds_are_those_of_the_exam_and_are_kept(tmp_path, monkeypatch):
     weights[solution.ring.number[0]] -= 1
     exact_mean = (all_tapes * weights).sum(axis=1).mean() / 31
     assert found.blind_ceiling.mean() == pytest.approx(exact_mean, abs=0.04)
-    best = memoryless.find(bayes.parse_prior(exam.task.rules), 5, 3)
+    best = memoryless.search(bayes.parse_prior(exam.task.rules), 5, 3)
     assert found.memoryless.mean() == pytest.approx(best.value, abs=0.04)
-    monkeypatch.setattr(bounds, "ideal", lambda exam: pytest.fail("computed again"))
+    monkeypatch.setattr(bounds, "_solve", lambda exam, rules: pytest.fail("computed again"))
     kept = bounds.bounds(exam)
     assert np.array_equal(kept.blind_ceiling, found.blind_ceiling)
     assert np.array_equal(kept.memoryless, found.memoryless)
+
+
+def test_bounds_by_stratum_are_of_players_that_play_for_it_alone():
+    exam = make_exam(length=6, horizon=3, episodes=8)
+    overall, within = bounds.bounds(exam), bounds.bounds_by_stratum(exam)
+    of_rule = np.array([*by_stratum.strata_by_rule(exam).values()])
+    for stratum in strata.STRATA:
+        rows = np.flatnonzero(of_rule == stratum)
+        assert within.blind_ceiling[rows].mean() >= overall.blind_ceiling[rows].mean()
+        alone = bayes.solve(bayes.parse_prior(exam.rules[rows].tolist()), 6, 3)
+        starts = alone.ring.number[exam.tapes()[:, 0]]
+        value = alone.value[3][starts, bayes.NOTHING].mean() / len(rows)
+        assert within.blind_ceiling[rows].mean() == pytest.approx(value)
+        assert within.memoryless[rows].mean() <= value + 1e-12
+    beyond = of_rule == "beyond-reflex"
+    assert within.blind_ceiling[beyond].mean() > overall.blind_ceiling[beyond].mean() + 0.01
+    assert within.memoryless[beyond].mean() > overall.memoryless[beyond].mean() + 0.01
 
 
 def test_a_damaged_cache_of_bounds_is_computed_again(tmp_path, monkeypatch):

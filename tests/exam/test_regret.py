@@ -113,6 +113,9 @@ def test_a_score_is_taken_apart_on_the_tapes_of_the_exam():
         apart[side]["all"]["blind_ceiling"] * apart[side]["all"]["rules"] for side in ("id", "ood")
     )
     assert blind_ceiling / len(EXAM.rules) == pytest.approx(of_the_tapes())
+    by_chance = apart["random"]
+    assert by_chance["evidence_ignored"] > 0.01
+    assert apart["evidence_ignored"] + apart["control"] < sum(by_chance.values())
     assert next(iter(whole["by_stratum"])) == "beyond-reflex"
     for kind, sides in whole["by_stratum"].items():
         for side, row in sides.items():

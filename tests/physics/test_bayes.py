@@ -169,29 +169,60 @@ def test_mirror_images_are_as_hard():
     np.testing.assert_allclose(by_rule, by_rule[mirrored], atol=1e-12)
 
 
+@pytest.mark.parametrize("goal", [0, 0b011011])
+def test_mirror_images_are_solved_once_and_nothing_changes(monkeypatch, goal):
+    lopsided = bayes.parse_prior([30, 110, 90])
+    even = bayes.parse_prior([30, 86, 110, 124, 90, 204])
+    images = []
+    improve = bayes._improve
+    monkeypatch.setattr(
+        bayes, "_improve", lambda *given: (images.append(len(given[-1])), improve(*given))
+    )
+    by_prior = {}
+    for name, prior in (("even", even), ("lopsided", lopsided), ("all", ALL)):
+        images.clear()
+        bayes.solve(prior, 6, 3, goal)
+        by_prior[name] = sum(images)
+    classes = len(bayes.make_ring(6, goal).tapes)
+    assert by_prior["lopsided"] == 3 * classes
+    is_palindrome = goal == 0
+    for name in ("even", "all"):
+        assert (by_prior[name] < 3 * classes) == is_palindrome
+    halved = bayes.solve(even, 7, 4).value
+    monkeypatch.setattr(bayes, "_MIRRORED_RULES", np.zeros(256, int))
+    for ours, whole in zip(halved, bayes.solve(even, 7, 4).value, strict=True):
+        np.testing.assert_array_equal(ours, whole)
+
+
 @pytest.mark.parametrize(
-    ("length", "horizon", "least"), [(8, 3, 0.3265), (8, 4, 0.4160), (8, 8, 0.5540)]
+    ("length", "horizon", "least"), [(8, 3, 0.3275), (8, 4, 0.4190), (8, 8, 0.5660)]
 )
-def test_tape_and_time_alone_reach_what_was_found_elsewhere(length, horizon, least):
-    found = memoryless.find(ALL, length, horizon, starts=8)
+def test_tape_and_time_alone_reach_what_was_found_elsewhere_and_more(length, horizon, least):
+    played = memoryless.search(ALL, length, horizon, kicks=48)
     blind = bayes.solve(ALL, length, horizon).blind_ceiling
-    assert least < found.value <= blind
-    assert np.mean(list(found.by_rule.values())) == pytest.approx(found.value, abs=1e-12)
+    assert least < played.value <= blind
+    assert np.mean(list(played.by_rule.values())) == pytest.approx(played.value, abs=1e-12)
+
+
+def test_kicks_never_make_a_memoryless_policy_worse():
+    values = [memoryless.search(ALL, 6, 3, kicks=kicks).value for kicks in (0, 4, 16)]
+    assert values == sorted(values)
+    assert values[0] < values[-1]
 
 
 def test_a_memoryless_policy_reaches_what_is_said_of_it():
     length, horizon, rules = 6, 4, (30, 90, 110, 204, 4)
-    found = memoryless.find(bayes.parse_prior(rules), length, horizon, starts=3)
+    played = memoryless.search(bayes.parse_prior(rules), length, horizon, kicks=3)
     for rule in rules:
         solved = 0
         for start in range(1, 2**length):
             tape = start
             for time in range(horizon):
-                tape = after(tape, int(found.cells[time, tape]), rule, length)
+                tape = after(tape, int(played.cells[time, tape]), rule, length)
                 if tape == 0:
                     solved += 1
                     break
-        assert found.by_rule[rule] == pytest.approx(solved / (2**length - 1))
+        assert played.by_rule[rule] == pytest.approx(solved / (2**length - 1))
 
 
 @pytest.mark.parametrize("name", ["bayes-optimal", "bayes-optimal-train", "memoryless"])
@@ -202,7 +233,7 @@ def test_ideal_players_reach_their_exact_value_through_the_evaluator(name):
     played = rollout.rollout(policy.make(name, task, split), task, episodes=200, seed=1)
     success = played.success.mean(axis=1)
     if name == "memoryless":
-        expected = np.array(list(memoryless.find(ALL, length, horizon).by_rule.values()))
+        expected = np.array(list(memoryless.search(ALL, length, horizon).by_rule.values()))
     else:
         prior = ALL if name == "bayes-optimal" else bayes.parse_prior(split.train)
         expected = bayes.success_by_rule(bayes.solve(prior, length, horizon), range(256))
@@ -253,7 +284,7 @@ def test_the_table_of_the_document_is_what_is_computed():
         assert (blind, ceiling) == (f"{exact_blind:.6f}", f"{exact_ceiling:.6f}")
         assert cost == f"{exact_ceiling - exact_blind:.3f}"
         if least:
-            assert least == f"{memoryless.find(ALL, *size).value:.3f}"
+            assert least == f"{memoryless.search(ALL, *size).value:.3f}"
     assert "reaches 0.238 of 0.427" in document
     split = splits.load("fps30")
     heavy = {rule: len(split.test) + 1 for rule in split.train} | dict.fromkeys(split.test, 1)

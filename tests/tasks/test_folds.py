@@ -88,4 +88,4 @@ def test_the_size_is_the_one_where_evidence_is_worth_most():
         [rule for rule, kind in strata(ELEMENTARY.rules, 7, 3).items() if kind != "impossible"]
     )
     assert row["blind_ceiling"] == bayes.solve(prior, 7, 3).blind_ceiling
-    assert row["memoryless_at_least"] == memoryless.find(prior, 7, 3, starts=row["starts"]).value
+    assert row["memoryless_at_least"] == memoryless.search(prior, 7, 3, kicks=row["kicks"]).value

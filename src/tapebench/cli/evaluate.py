@@ -457,11 +457,13 @@ def print_strata(document: dict[str, Any]) -> None:
     if "apart" not in document:
         return
     ignored, control = (document["apart"][name] for name in ("evidence_ignored", "control"))
+    by_chance, blunders = document["apart"]["random"].values()
     console.print(
         "not knowing: exact ceiling - blind ceiling; shortfall: blind ceiling - success\n"
         f"by move: {ignored + control:.3f} are lost over all rules, {ignored:.3f} of it by moves "
         "that are optimal for a player who has seen less of the rule (evidence ignored), "
-        f"{control:.3f} by others (control)",
+        f"{control:.3f} by others (control); of random play {by_chance:.3f} and "
+        f"{blunders:.3f}, as a move may look so by chance",
         highlight=False,
     )
 
@@ -482,11 +484,11 @@ def print_lesions(document: dict[str, Any] | str) -> None:
 
     title = "Success lost by lesions of memory, once or from then on; 95% over rules"
     table = Table("memory", "after steps", "ID", "OOD", title=title)
-    for kind in ("swapped on", "swapped", "cleared"):
+    for kind in ("swapped on", "sham", "swapped", "cleared"):
         for place, step in enumerate(document["steps"]):
             table.add_row(kind, str(step), *cells(document[kind], place))
         table.add_section()
-    table.add_row("swapped on", "mean", *cells(document["law"]))
+    table.add_row("swapped on − sham", "mean", *cells(document["law"]))
     for kind, group in document.get("by_stratum", {}).items():
         if group["law"]:
             table.add_row("", f"  {kind}", *cells(group["law"]))
@@ -499,8 +501,9 @@ def print_lesions(document: dict[str, Any] | str) -> None:
         for side, row in decisive.items()
     ]
     console.print(
-        "loses by swaps of memory, as an agent that acts on the law would "
-        f"(mean of swapped on, {where}, above zero): "
+        "swapped: for the memory of an undisturbed episode from the same tape under another rule; "
+        "sham: under the same rule, with other draws\n"
+        f"acts on the law (swapped on − sham, mean over steps, {where}, above zero): "
         f"{', '.join(verdicts) or 'too few rules to tell'}",
         highlight=False,
     )

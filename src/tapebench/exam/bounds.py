@@ -1,21 +1,24 @@
 """What bounds anyone on an exam who is not told the rule: blind ceiling and memoryless play.
 
-Both are computed for small tasks alone, see `physics.bayes` and `physics.memoryless`, with the
-exam's rules as the prior, and are means over the exam's own start tapes. They are the same for all
-who sit the exam, so they are kept in the user's cache.
+Both are computed for small tasks alone, see `physics.bayes` and `physics.memoryless`, and are means
+over the exam's own start tapes. They are the same for all who sit the exam, so they are kept in the
+user's cache.
 
-Over all rules they are bounds. On a part of the rules they are what these players reach there, and
-a player that plays for that part alone may reach more.
+They bound what is reached on the rules that these players play for: all rules of the exam, or those
+of one stratum, on both sides. On a part of these rules, such as a side, they are what the same
+players reach there, and a player that plays for that part alone may reach more.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
 from tapebench.base import files
+from tapebench.exam.by_stratum import strata_by_rule
 from tapebench.exam.exam import Exam
 from tapebench.physics import bayes, memoryless
 
@@ -25,7 +28,7 @@ LONGEST = 12
 LONGEST_MEMORYLESS = 10
 """Cells up to which a memoryless policy is searched for, which takes seconds."""
 
-VERSION = 1
+VERSION = 2
 """Of the kept figures."""
 
 NOT_COMPUTED = (
@@ -64,21 +67,47 @@ def is_computed(exam: Exam) -> bool:
 
 
 def bounds(exam: Exam) -> Bounds:
-    """What bounds anyone on this exam, computed or looked up."""
-    unknown = np.full(len(exam.rules), np.nan)
+    """Of players that play for all rules of the exam, computed or looked up."""
+    every = np.arange(len(exam.rules))
+    return _looked_up(exam, "all", lambda: _play_for(exam, every))
+
+
+def bounds_by_stratum(exam: Exam) -> Bounds:
+    """For each rule of players that play for its stratum alone, computed or looked up."""
+
+    def compute() -> Bounds:
+        strata = np.array([*strata_by_rule(exam).values()])
+        joined = _nothing(exam)
+        for stratum in np.unique(strata):
+            rows = np.flatnonzero(strata == stratum)
+            part = _play_for(exam, rows)
+            joined.blind_ceiling[rows] = part.blind_ceiling
+            joined.memoryless[rows] = part.memoryless
+        return joined
+
+    return _looked_up(exam, "strata", compute)
+
+
+def _nothing(exam: Exam) -> Bounds:
+    return Bounds(*np.full((2, len(exam.rules)), np.nan))
+
+
+def _looked_up(exam: Exam, name: str, compute: Callable[[], Bounds]) -> Bounds:
+    """What the cache holds under a name; else it is computed, and kept there."""
     if not is_computed(exam):
-        return Bounds(unknown, unknown)
-    place = files.user_cache() / "bounds" / f"{exam.hash}-{VERSION}.json"
+        return _nothing(exam)
+    place = files.user_cache() / "bounds" / f"{exam.hash}-{name}-{VERSION}.json"
     with suppress(ValueError, KeyError, TypeError, OSError):
-        kept = files.read_object(place)
-        found = Bounds(*(np.array(kept[name], float) for name in ("blind_ceiling", "memoryless")))
-        if found.blind_ceiling.shape == found.memoryless.shape == unknown.shape:
-            return found
-    found = Bounds(blind_ceilings(exam, ideal(exam)), _memoryless(exam))
+        document = files.read_object(place)
+        names = ("blind_ceiling", "memoryless")
+        stored = Bounds(*(np.array(document[name], float) for name in names))
+        if stored.blind_ceiling.shape == stored.memoryless.shape == exam.rules.shape:
+            return stored
+    computed = compute()
     with suppress(ValueError, OSError):  # a cache that cannot be written costs time, no result
         place.parent.mkdir(parents=True, exist_ok=True)
-        files.write_json(place, {name: _plain(values) for name, values in vars(found).items()})
-    return found
+        files.write_json(place, {name: _plain(part) for name, part in vars(computed).items()})
+    return computed
 
 
 def _plain(values: np.ndarray) -> list[float | None]:
@@ -87,29 +116,40 @@ def _plain(values: np.ndarray) -> list[float | None]:
 
 def ideal(exam: Exam) -> bayes.Solution:
     """Bayes-optimal play for an exam's rules."""
+    return _solve(exam, exam.rules)
+
+
+def _solve(exam: Exam, rules: np.ndarray) -> bayes.Solution:
     task = exam.task
-    prior = bayes.parse_prior([int(rule) for rule in exam.rules])
-    return bayes.solve(prior, task.length, task.horizon, task.goal or 0)
+    return bayes.solve(bayes.parse_prior(rules.tolist()), task.length, task.horizon, task.goal or 0)
 
 
-def blind_ceilings(exam: Exam, solution: bayes.Solution) -> np.ndarray:
-    """What Bayes-optimal play reaches under each rule from the exam's tapes, `[R]`."""
+def blind_ceilings(exam: Exam, solution: bayes.Solution, rules: np.ndarray) -> np.ndarray:
+    """What Bayes-optimal play reaches under some rules from the exam's tapes, `[R]`."""
     starts = solution.ring.number[exam.tapes()[:, 0]]
-    by_class = bayes.success_by_class(solution, [int(rule) for rule in exam.rules])
+    by_class = bayes.success_by_class(solution, rules.tolist())
     return np.asarray(by_class[:, starts].mean(axis=1))
 
 
-def _memoryless(exam: Exam) -> np.ndarray:
+def _play_for(exam: Exam, rows: np.ndarray) -> Bounds:
+    """What is reached under some rules of an exam by players that play for these alone."""
+    rules = exam.rules[rows]
+    blind = blind_ceilings(exam, _solve(exam, rules), rules)
+    return Bounds(blind, _memoryless(exam, rules))
+
+
+def _memoryless(exam: Exam, rules: np.ndarray) -> np.ndarray:
     """What the best memoryless policy found reaches under each rule from the exam's tapes."""
     task = exam.task
     if task.length > LONGEST_MEMORYLESS:
-        return np.full(len(exam.rules), np.nan)
-    prior = bayes.parse_prior([int(rule) for rule in exam.rules])
-    cells = memoryless.find(prior, task.length, task.horizon, task.goal or 0).cells
-    tape = np.tile(exam.tapes()[:, 0], (len(exam.rules), 1))
+        return np.full(len(rules), np.nan)
+    prior = bayes.parse_prior(rules.tolist())
+    cells = memoryless.search(prior, task.length, task.horizon, task.goal or 0).cells
+    tape = np.tile(exam.tapes()[:, 0], (len(rules), 1))
     is_solved = np.zeros(tape.shape, bool)
-    rules = exam.rules.astype(np.uint32)[:, None]
-    for chosen in cells:
-        tape = task.family.step(tape[..., None], chosen[tape], rules, task.space)[..., 0]
+    for flips in cells:
+        tape = task.family.step(
+            tape[..., None], flips[tape], rules.astype(np.uint32)[:, None], task.space
+        )[..., 0]
         is_solved |= tape == task.goal
     return np.asarray(is_solved.mean(axis=1))

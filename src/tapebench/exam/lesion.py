@@ -1,15 +1,20 @@
-"""Does an agent act on the law? Its memory is swapped or cleared within an episode.
+"""Does an agent act on the law? Its memory is exchanged within an episode.
 
-At a step the memory of every episode is exchanged for that of an episode from the same start tape
-under another rule, once (*swapped*) or again at each later step (*swapped on*), or for the memory
-that it began with (*cleared*). What it owes to having seen this law at work is at most the success
-that it loses by that: a policy without memory loses nothing, but one that keeps a draw of its own
-may lose by a swap, and so may one whose memory also holds the tape seen last, as it misreads the
-next transition.
+Beside every episode a donor plays, undisturbed, from the same start tape with draws of its own: one
+under the same rule and one under another. At a step the episode's memory is exchanged
+
+- for that of the donor under another rule: once (*swapped*), or at each later step too
+  (*swapped on*);
+- for that of the donor under the same rule, at each later step too (*sham*);
+- for the memory that it began with (*cleared*).
+
+A sham costs what an exchange costs anyone: a memory that holds a draw of the agent's own, or the
+tape it saw last, which is now a stranger's. But its donor has seen this law at work. So what the
+agent owes to knowing this law is what swaps that go on cost beyond the sham. An agent that draws
+nothing has itself for a donor, and loses nothing by the sham.
 
 After a single lesion an agent may see the law anew: on 32 cells one transition is often enough, so
-that only swaps that go on can tell. These hand memories round that have been swapped before, so
-that a memory then holds steps of several other rules.
+that only swaps that go on can tell.
 """
 
 from __future__ import annotations
@@ -27,13 +32,16 @@ from tapebench.base.shapes import Float64
 from tapebench.exam.by_stratum import strata_by_rule
 from tapebench.exam.exam import SUBSETS, Exam
 from tapebench.exam.policy import Policy
-from tapebench.exam.rollout import prepare
+from tapebench.exam.rollout import Sitting, Steps, prepare
 from tapebench.physics.strata import STRATA
 
-KINDS = ("swapped on", "swapped", "cleared")
+KINDS = ("swapped on", "sham", "swapped", "cleared")
 
 SHORT = 8
 """Horizons up to which a lesion is made before every step but the first."""
+
+_BATCH = 2**14
+"""Rows that are played together, at most, unless those of a single start tape are more."""
 
 
 class NoLesionError(ValueError):
@@ -77,52 +85,135 @@ def lesions(
 
     Each rule is compared with itself, played from the same tapes with the same draws.
     """
-    chosen = check_steps(steps, exam)
-
-    def success(player: Policy) -> np.ndarray:
-        sitting = prepare(player, exam.task, None, exam.episodes, seed=seed, salt=exam.salt)
-        everyone = np.arange(sitting.num)
-        episodes = sitting.episodes([(everyone, sitting.play(everyone))])
-        return np.asarray(episodes.success.mean(axis=1))
-
+    moments = check_steps(steps, exam)
+    surgery = _Surgery(exam, moments)
     is_own = own_parts(policy)
-    whole = success(policy)
-    return Losses(
-        chosen,
-        {
-            kind: np.stack(
-                [whole - success(lesioned(policy, exam, step, kind, is_own)) for step in chosen]
+
+    def prepared(name: str) -> Sitting:
+        player = replace(policy, name=name)
+        return prepare(player, exam.task, None, exam.episodes, seed=seed, salt=exam.salt)
+
+    own, donors = prepared(policy.name), prepared(f"{policy.name}, donor")
+    parts = [surgery.success(policy, is_own, own, donors, part) for part in surgery.batches()]
+    intact, *hurt = np.concatenate(parts, axis=2).mean(axis=2)
+    lost = (intact - np.array(hurt)).reshape(len(KINDS), len(moments), -1)
+    return Losses(moments, dict(zip(KINDS, lost, strict=True)))
+
+
+@dataclass(frozen=True)
+class _Surgery:
+    """All lesions of an exam: for some of its start tapes one batch of rows, in groups.
+
+    The groups are undisturbed episodes, their donors, and a group for every lesion; each has a row
+    for every rule and start tape.
+    """
+
+    exam: Exam
+    steps: tuple[int, ...]
+
+    @property
+    def groups(self) -> int:
+        return 2 + len(KINDS) * len(self.steps)
+
+    def batches(self) -> list[np.ndarray]:
+        """The start tapes of each batch, equally many, so that one program serves them all."""
+        rows, episodes = self.groups * len(self.exam.rules), self.exam.episodes
+        size = max(
+            count
+            for count in range(1, episodes + 1)
+            if episodes % count == 0 and count <= max(1, _BATCH // rows)
+        )
+        return np.split(np.arange(episodes), episodes // size)
+
+    def success(
+        self,
+        policy: Policy,
+        is_own: Sequence[bool],
+        own: Sitting,
+        donors: Sitting,
+        tapes: np.ndarray,
+    ) -> np.ndarray:
+        """Which episodes succeed, undisturbed and after every lesion: `[1 + lesions, R, tapes]`."""
+        places = np.arange(len(self.exam.rules))[:, None] * self.exam.episodes + tapes
+        rows = np.tile(places.ravel(), self.groups)
+        is_donor = np.arange(len(rows)) // places.size == 1
+        draws = seeding.Stream(
+            *(
+                np.where(is_donor, theirs[rows], ours[rows])
+                for ours, theirs in zip(own.draws, donors.draws, strict=True)
             )
-            for kind in KINDS
-        },
-    )
+        )
+        lesioned = self.lesioned(policy, len(tapes), is_own)
+        table = replace(own, policy=lesioned, start=own.start.rows(rows), draws=draws)
+        steps: Steps = table.play(np.arange(len(rows)))
+        is_solved = ((steps.wrong == 0) & steps.moved).any(axis=1)
+        groups = is_solved.reshape(self.groups, *places.shape)
+        return np.delete(groups, 1, axis=0)
+
+    def lesioned(self, policy: Policy, tapes: int, is_own: Sequence[bool]) -> Policy:
+        """The policy with its memory exchanged before it acts, for a batch of so many start tapes.
+
+        What is exchanged and when is a part of the memory, so all lesions are one program.
+        """
+        num = len(self.exam.rules) * tapes
+        every = np.arange(num)
+        stranger = (_donor_rules(self.exam)[:, None] * tapes + np.arange(tapes)).ravel()
+        never = self.exam.task.horizon
+        donor, first, last, is_cleared = [every, every], [never, never], [never, never], [False] * 2
+        for kind in KINDS:
+            for step in self.steps:
+                donor.append(num + (every if kind == "sham" else stranger))
+                first.append(step)
+                last.append(never if kind in ("swapped on", "sham") else step)
+                is_cleared.append(kind == "cleared")
+        donor[1] = num + every
+        lesion = (
+            np.concatenate(donor),
+            np.repeat(np.array(first, np.int32), num),
+            np.repeat(np.array(last, np.int32), num),
+            np.repeat(np.array(is_cleared), num),
+        )
+
+        def init(rule: Any, rows: int) -> Any:
+            return policy.init(rule, rows), policy.init(rule, rows), np.int32(0), lesion
+
+        act = _actor(policy.act, policy.backend, self.exam.task, tuple(is_own))
+        return replace(policy, init=init, act=act)
 
 
 def summarise(runs: Sequence[Losses], exam: Exam) -> dict[str, Any]:
     """Success lost by kind, side and step, the mean over runs, with intervals over rules.
 
-    `law` is what swaps that go on cost in the mean over steps, which answers whether the agent acts
-    on the law: one interval for each side, so that none is picked from many. `by_stratum` is the
-    same again where strata are known.
+    `law` is what swaps that go on cost beyond the sham in the mean over steps, which answers
+    whether the agent acts on the law: one interval for each side, so that none is picked from many.
+    `by_stratum` is the same again where strata are known. A rule and its mirror image are one task
+    seen twice, and count as one in all intervals.
     """
     steps = runs[0].steps
     lost = {kind: np.mean([run.lost[kind] for run in runs], axis=0) for kind in KINDS}
+    law = (lost["swapped on"] - lost["sham"]).mean(axis=0)
+    kin = np.array([exam.task.universe.twins(int(rule))[0] for rule in exam.rules])
+
+    def interval(by_rule: np.ndarray, rows: np.ndarray) -> dict[str, Any]:
+        _, member = np.unique(kin[rows], return_inverse=True)
+        means = np.bincount(member, by_rule[rows]) / np.bincount(member)
+        over_rules = stats.t_interval(means)
+        return {"lost": over_rules.mean, "interval": [over_rules.low, over_rules.high]}
 
     def summary(members: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        sides = {side: rows for side, rows in members.items() if len(rows) > 1}
+        sides = {side: rows for side, rows in members.items() if len(set(kin[rows])) > 1}
         document: dict[str, Any] = {
             kind: {
                 side: [
-                    {"step": step, **_interval(by_rule[rows])}
+                    {"step": step, **interval(by_rule, rows)}
                     for step, by_rule in zip(steps, lost[kind], strict=True)
                 ]
                 for side, rows in sides.items()
             }
             for kind in KINDS
         }
-        mean = lost["swapped on"].mean(axis=0)
         document["law"] = {
-            side: {"rules": len(rows), **_interval(mean[rows])} for side, rows in sides.items()
+            side: {"rules": len(rows), **interval(law, rows)} for side, rows in sides.items()
         }
         return document
 
@@ -130,34 +221,12 @@ def summarise(runs: Sequence[Losses], exam: Exam) -> dict[str, Any]:
     document = {"steps": list(steps)} | summary(rows)
     by_rule = strata_by_rule(exam)
     if by_rule:
-        kinds = np.array([*by_rule.values()])
+        strata = np.array([*by_rule.values()])
         document["by_stratum"] = {
-            kind: summary({side: own[kinds[own] == kind] for side, own in rows.items()})
-            for kind in STRATA
+            stratum: summary({side: own[strata[own] == stratum] for side, own in rows.items()})
+            for stratum in STRATA
         }
     return document
-
-
-def _interval(lost: np.ndarray) -> dict[str, Any]:
-    over_rules = stats.t_interval(lost)
-    return {"lost": over_rules.mean, "interval": [over_rules.low, over_rules.high]}
-
-
-def lesioned(policy: Policy, exam: Exam, step: int, kind: str, is_own: Sequence[bool]) -> Policy:
-    """The policy with its memory exchanged before it acts at a step, see `own_parts`.
-
-    For all rows of the exam in one batch, rule by rule. What is exchanged and when is a part of the
-    memory, so other kinds and steps compile nothing.
-    """
-    donor = _donors(exam)
-
-    def init(rule: Any, num: int) -> Any:
-        inner, begun = policy.init(rule, num), policy.init(rule, num)
-        last = exam.task.horizon if kind == "swapped on" else step
-        return inner, begun, (donor, np.array([step, last], np.int32), np.bool_(kind == "cleared"))
-
-    act = _actor(policy.act, policy.backend, exam.task, tuple(is_own))
-    return replace(policy, init=init, act=act)
 
 
 @cache
@@ -166,22 +235,27 @@ def _actor(act: Any, backend: str, task: Any, is_own: tuple[bool, ...]) -> Any:
 
     def act_lesioned(memory: Any, obs: Any, stream: Any) -> tuple[Any, Any]:
         xp = obs.__array_namespace__()
-        inner, begun, lesion = memory
-        donor, (first, last), is_cleared = lesion
-        time = xp.rint(task.layout.time(obs) * task.horizon)
-        is_now = (first <= time) & (time <= last)
+        inner, begun, calls, lesion = memory
+        donor, first, last, is_cleared = lesion
+        is_now = (first <= calls) & (calls <= last)
+        # The memory of an episode that is over stays what it was, as donors' may still be wanted.
+        is_over = xp.rint(task.layout.time(obs) * task.horizon) < calls
         leaves, rebuild = _flatten(backend, inner)
 
-        def exchange(old: Any, fresh: Any) -> Any:
-            other = xp.where(is_cleared, fresh, old[donor])
-            return xp.where(is_now.reshape(-1, *(1,) * (old.ndim - 1)), other, old)
+        def choose(which: Any, new: Any, old: Any) -> Any:
+            return xp.where(which.reshape(-1, *(1,) * (old.ndim - 1)), new, old)
 
         exchanged = [
-            exchange(old, fresh) if own else old
+            choose(is_now, choose(is_cleared, fresh, old[donor]), old) if own else old
             for old, fresh, own in zip(leaves, _flatten(backend, begun)[0], is_own, strict=True)
         ]
         inner, cell = act(rebuild(exchanged), obs, stream)
-        return (inner, begun, lesion), cell
+        leaves, rebuild = _flatten(backend, inner)
+        final = [
+            choose(is_over, old, new) if own else new
+            for old, new, own in zip(exchanged, leaves, is_own, strict=True)
+        ]
+        return (rebuild(final), begun, calls + 1, lesion), cell
 
     return act_lesioned
 
@@ -197,21 +271,22 @@ def own_parts(policy: Policy) -> list[bool]:
     if not all(hasattr(leaf, "shape") for leaf in few):
         raise NoLesionError("its memory is its own affair and cannot be exchanged from outside")
     is_own = [
-        one.shape[:1] == (5,) and two.shape[:1] == (7,) for one, two in zip(few, more, strict=True)
+        small.shape[:1] == (5,) and large.shape[:1] == (7,)
+        for small, large in zip(few, more, strict=True)
     ]
     if not any(is_own):
         raise NoLesionError("it has no memory")
     return is_own
 
 
-def _donors(exam: Exam) -> np.ndarray:
-    """For each row one of the same tape under another rule of the same side, `[B]`."""
+def _donor_rules(exam: Exam) -> np.ndarray:
+    """For each rule another of the same side, as places in the exam, `[R]`."""
     rng = seeding.generator(0, "lesion", exam.hash)
-    giver = np.arange(len(exam.rules))
+    donor = np.arange(len(exam.rules))
     for side in SUBSETS:
         rows = rng.permutation(exam.rows(side))
-        giver[rows] = np.roll(rows, 1)
-    return (giver[:, None] * exam.episodes + np.arange(exam.episodes)).ravel()
+        donor[rows] = np.roll(rows, 1)
+    return donor
 
 
 Rebuild = Callable[[Sequence[Any]], Any]
@@ -232,18 +307,18 @@ def _flatten_plain(memory: Any) -> tuple[list[Any], Rebuild]:
     if is_dataclass(memory) and not isinstance(memory, type):
         names = [field.name for field in fields(memory)]
         parts = [getattr(memory, name) for name in names]
-        join: Callable[..., Any] = lambda *found: replace(  # noqa: E731
-            memory, **dict(zip(names, found, strict=True))
+        join: Callable[..., Any] = lambda *arrays: replace(  # noqa: E731
+            memory, **dict(zip(names, arrays, strict=True))
         )
     elif isinstance(memory, tuple):
         parts = list(memory)
-        join = type(memory) if hasattr(memory, "_fields") else lambda *found: found
+        join = type(memory) if hasattr(memory, "_fields") else lambda *arrays: arrays
     else:
-        return [memory], lambda found: found[0]
+        return [memory], lambda arrays: arrays[0]
     inner = [_flatten_plain(part) for part in parts]
 
-    def rebuild(found: Sequence[Any]) -> Any:
-        rest = iter(found)
+    def rebuild(arrays: Sequence[Any]) -> Any:
+        rest = iter(arrays)
         return join(*(make([next(rest) for _ in leaves]) for leaves, make in inner))
 
     return [leaf for leaves, _ in inner for leaf in leaves], rebuild

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from tapebench.base.shapes import Float64, Integer
-from tapebench.exam import bounds
+from tapebench.exam import bounds, policy
+from tapebench.exam.by_stratum import strata_by_rule
 from tapebench.exam.exam import SUBSETS, Exam
-from tapebench.exam.rollout import Episodes
+from tapebench.exam.rollout import Episodes, rollout
 from tapebench.physics import bayes
-from tapebench.physics.strata import STRATA, strata
+from tapebench.physics.strata import STRATA
 
 _SETS = np.arange(2**bayes.ENTRIES)
 
@@ -32,38 +33,55 @@ def take_apart(
     `ceiling` is of who knows the rule, `blind_ceiling` of the ideal player who does not;
     `not_knowing` and `shortfall` lie between the three. What the moves lost, `evidence_ignored` and
     `control`, is given over all rules alone: a move is judged by all rules that are still possible,
-    so only over all of them does it add up to the shortfall.
+    so only over all of them does it add up to the shortfall. `random` has the same of random play:
+    a move may be excused by chance.
     """
-    task, rules = exam.task, [int(rule) for rule in exam.rules]
-    solution = bounds.ideal(exam)
     known = (optimal_steps >= 0).mean(axis=1)
-    blind = bounds.blind_ceilings(exam, solution)
     success = np.mean([run.success.mean(axis=1) for run in runs], axis=0)
-    figures = {
-        "success": success,
-        "ceiling": known,
-        "blind_ceiling": blind,
-        "not_knowing": known - blind,
-        "shortfall": blind - success,
-    }
-    lost = [regrets(run, exam, solution) for run in runs]
+    solution = bounds.ideal(exam)
+
+    def figures(blind: np.ndarray) -> dict[str, np.ndarray]:
+        return {
+            "success": success,
+            "ceiling": known,
+            "blind_ceiling": blind,
+            "not_knowing": known - blind,
+            "shortfall": blind - success,
+        }
+
+    overall = figures(bounds.bounds(exam).blind_ceiling)
+    within = figures(bounds.bounds_by_stratum(exam).blind_ceiling)
+    chance = rollout(
+        policy.make("random", exam.task), exam.task, None, exam.episodes, salt=exam.salt
+    )
     document: dict[str, Any] = {
-        "prior": "the rules of the exam, each as likely as another",
-        "evidence_ignored": float(np.mean([one.ignored.sum(axis=-1).mean() for one in lost])),
-        "control": float(np.mean([one.control.sum(axis=-1).mean() for one in lost])),
+        "prior": "the rules of the exam, each as likely as another; by stratum, only those of it",
+        **_lost(runs, exam, solution),
+        "random": _lost([chance], exam, solution),
     }
-    kinds = strata(rules, task.length, task.horizon)
-    of_kind = np.array([kinds[rule] for rule in rules])
+    strata = np.array([*strata_by_rule(exam).values()])
     for side in SUBSETS:
         rows = exam.rows(side)
-        groups = {"all": rows} | {kind: rows[of_kind[rows] == kind] for kind in STRATA}
+        groups = {"all": rows} | {kind: rows[strata[rows] == kind] for kind in STRATA}
         document[side] = {
             kind: {"rules": len(members)}
-            | {name: float(values[members].mean()) for name, values in figures.items()}
+            | {
+                name: float(by_rule[members].mean())
+                for name, by_rule in (overall if kind == "all" else within).items()
+            }
             for kind, members in groups.items()
             if len(members)
         }
     return document
+
+
+def _lost(runs: Sequence[Episodes], exam: Exam, solution: bayes.Solution) -> dict[str, float]:
+    """What the moves of some runs lost of success, in the mean over all episodes."""
+    moves = [regrets(run, exam, solution) for run in runs]
+    return {
+        "evidence_ignored": float(np.mean([move.ignored.sum(axis=-1).mean() for move in moves])),
+        "control": float(np.mean([move.control.sum(axis=-1).mean() for move in moves])),
+    }
 
 
 @dataclass(frozen=True)
@@ -153,5 +171,5 @@ def _would_do(
     worth = solution.weights(*np.divmod(states, bayes.STATES), left)
     is_best = worth == worth.max(axis=1, keepdims=True)
     is_less = less != knowledge[:, None]
-    found: np.ndarray = (is_best[state.reshape(less.shape), move[:, None]] & is_less).any(axis=1)
-    return found
+    is_excused: np.ndarray = is_best[state.reshape(less.shape), move[:, None]] & is_less
+    return np.asarray(is_excused.any(axis=1))

@@ -155,7 +155,7 @@ def _by_stratum(
     scores = by_stratum.success_by_stratum(
         success, exam, lambda part, group: _interval(part, group.stratum, group.side)
     )
-    bound = bounds.bounds(exam)
+    bound = bounds.bounds_by_stratum(exam)
     figures = {name: baseline["success"] for name, baseline in beside.items()}
     figures |= {"memoryless": bound.memoryless, "blind_ceiling": bound.blind_ceiling}
     return by_stratum.as_dict(scores, exam, figures | {"ceiling": ceilings})

@@ -8,7 +8,8 @@ others. So with integer weights as the prior
     W(tape, knowledge, left) = max over cells, sum over outcomes: W(tape', knowledge', left - 1)
 
 is the weight of the rules that are consistent with what is known and will be solved, an integer
-again: no rounding, and ties are ties. Tapes count up to the rotations that leave the goal alone.
+again: no rounding, and ties are ties. Tapes count up to the rotations that leave the goal alone,
+and where the prior does not tell left from right up to mirror images.
 
 This needs tapes that are seen whole and updates without noise. Hidden cells or noise make knowledge
 a distribution, and larger families have too much of it: 3^32 for rules of radius two.
@@ -31,7 +32,7 @@ import numpy as np
 
 from tapebench.base.shapes import Bool, Float64, Int, Int64, Integer, UInt32
 from tapebench.physics import exact, space
-from tapebench.physics.families.elementary import ELEMENTARY
+from tapebench.physics.families.elementary import ELEMENTARY, mirror, mirror_tape
 from tapebench.physics.space import Space
 
 ENTRIES = ELEMENTARY.entries
@@ -46,21 +47,27 @@ _POWERS = 3 ** np.arange(ENTRIES)
 _DIGITS = np.arange(STATES)[:, None] // _POWERS % 3
 """`[states, entries]`: 0 and 1 where an entry has been seen to be that, else `UNKNOWN`."""
 
+_MIRRORED_RULES = np.array([mirror(rule) for rule in range(ELEMENTARY.num_rules)])
+_MIRRORED_STATES = _DIGITS[:, [mirror(1 << entry).bit_length() - 1 for entry in range(ENTRIES)]] @ (
+    _POWERS
+)
+"""The knowledge of a player that sees the same in a mirror."""
+
 _CHUNK = 48
 """Flipped tapes whose values are held at a time: about a megabyte."""
 
 
 def parse_prior(weights: Mapping[int, int] | Sequence[int]) -> Int64[np.ndarray, " R"]:
     """Rules, each as likely as another, or integer weights by rule."""
-    found = np.zeros(ELEMENTARY.num_rules, np.int64)
+    prior = np.zeros(ELEMENTARY.num_rules, np.int64)
     pairs = weights.items() if isinstance(weights, Mapping) else ((rule, 1) for rule in weights)
     for rule, weight in pairs:
         if isinstance(weight, bool) or not isinstance(weight, int) or not 0 <= weight < 2**31:
             raise ValueError(f"the weight of rule {rule} must be an integer, not {weight!r}")
-        found[ELEMENTARY.check_rule(rule)] = weight
-    if not found.any():
+        prior[ELEMENTARY.check_rule(rule)] = weight
+    if not prior.any():
         raise ValueError("the prior is empty: give at least one rule a weight")
-    return found
+    return prior
 
 
 def masses(prior: Int64[np.ndarray, " R"]) -> Int64[np.ndarray, " states"]:
@@ -128,6 +135,8 @@ class Ring:
     """Tapes in each class."""
     number: Int64[np.ndarray, " tapes"]
     """The class of every tape."""
+    mirrored: Int64[np.ndarray, " classes"] | None
+    """The class of the mirror images of each; none if the goal is not its own image."""
     turns: Int64[np.ndarray, " tapes"]
     """By how many places every tape is turned to be the one of its class."""
     places: UInt32[np.ndarray, "classes L entries"]
@@ -165,7 +174,9 @@ def make_ring(length: int, goal: int = 0) -> Ring:
     flipped = tapes[:, None] ^ (np.uint32(1) << np.arange(length, dtype=np.uint32))
     places = _places(flipped, length)
     shown = (places != 0) @ (1 << np.arange(ENTRIES))
-    return Ring(length, goal, tapes, sizes, number, turns, places, shown)
+    images = np.array([mirror_tape(int(tape), length) for tape in tapes])
+    mirrored = number[images] if mirror_tape(goal, length) == goal else None
+    return Ring(length, goal, tapes, sizes, number, mirrored, turns, places, shown)
 
 
 @dataclass(frozen=True)
@@ -237,7 +248,7 @@ class Solution:
         certain = np.zeros(shown.shape, np.uint32)
         for entry in range(ENTRIES):
             certain |= places[..., entry] * ((ones >> entry) & 1)[:, None].astype(np.uint32)
-        found = np.zeros(shown.shape, before.dtype)
+        weights = np.zeros(shown.shape, before.dtype)
         for entries in np.unique(fresh):
             row, cell = np.nonzero(fresh == entries)
             after, known = certain[row, cell][:, None], knowledge[row][:, None]
@@ -245,15 +256,15 @@ class Solution:
                 power = int(_POWERS[entry])
                 after = np.concatenate([after, after | places[row, cell, entry, None]], axis=1)
                 known = np.concatenate([known - 2 * power, known - power], axis=1)
-            found[row, cell] = before[ring.number[after], known].sum(axis=1)
-        return found
+            weights[row, cell] = before[ring.number[after], known].sum(axis=1)
+        return weights
 
     def optimal_cells(
         self, tapes: UInt32[np.ndarray, " N"], knowledge: Int64[np.ndarray, " N"], left: int
     ) -> Bool[np.ndarray, "N L"]:
         """Which cells are optimal, on tapes as they are, not as classes."""
-        found = self.weights(self.ring.number[tapes], knowledge, left)
-        is_best = found == found.max(axis=1, keepdims=True)
+        weights = self.weights(self.ring.number[tapes], knowledge, left)
+        is_best = weights == weights.max(axis=1, keepdims=True)
         turned = np.arange(self.ring.length) + self.ring.turns[tapes][:, None]
         return np.take_along_axis(is_best, turned % self.ring.length, axis=1)
 
@@ -278,13 +289,18 @@ def solve(
     first[ring.home] = mass
     values = [first]
     workers = cpu_count() or 1
-    parts = np.array_split(
-        np.arange(len(ring.tapes)), max(1, min(workers * 4, len(ring.tapes) // 64))
-    )
+    every = np.arange(len(ring.tapes))
+    # Where nothing tells left from right, a tape is worth what its image is, entry for entry.
+    is_even = np.array_equal(prior, prior[_MIRRORED_RULES])
+    image = ring.mirrored if is_even and ring.mirrored is not None else every
+    solved = np.flatnonzero(every <= image)
+    parts = np.array_split(solved, max(1, min(workers * 4, len(solved) // 64)))
     with ThreadPoolExecutor(workers) as pool:
         for left in range(1, horizon + 1):
             value = np.full_like(first, -1)
             list(pool.map(partial(_improve, ring, values[-1], value), parts))
+            for row in np.flatnonzero(every > image):
+                value[row] = value[image[row], _MIRRORED_STATES]
             value[ring.home] = mass
             if np.array_equal(value, values[-1]):  # and so it stays, however many steps are left
                 values += values[-1:] * (horizon + 1 - left)
@@ -308,12 +324,13 @@ def _improve(ring: Ring, before: np.ndarray, value: np.ndarray, part: np.ndarray
             after = np.zeros((len(chosen), 1), np.uint32)
             for entry in _members(int(entries)):  # the tape that each outcome leads to
                 after = np.concatenate([after, after | places[:, entry, None]], axis=1)
-            found = before[ring.number[after][:, look.outcome], look.knowledge]
-            found = found.reshape(len(chosen), *look.shape)
+            by_outcome = before[ring.number[after][:, look.outcome], look.knowledge]
+            by_entry = by_outcome.reshape(len(chosen), *look.shape)
             for axis in look.axes:
-                found = _with_unknown(found, axis + 1)
-            for row, weights in zip(chosen[:, 0], found.reshape(len(chosen), STATES), strict=True):
-                np.maximum(value[row], weights, out=value[row])
+                by_entry = _with_unknown(by_entry, axis + 1)
+            weights = by_entry.reshape(len(chosen), STATES)
+            for row, by_state in zip(chosen[:, 0], weights, strict=True):
+                np.maximum(value[row], by_state, out=value[row])
 
 
 TIES = ("uniform", "best", "worst")

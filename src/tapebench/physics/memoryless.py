@@ -1,4 +1,4 @@
-"""How far a player gets who never looks at what the rule does: policies of tape and time alone.
+"""How far a player gets that never looks at what the rule does: policies of tape and time alone.
 
 Such a policy plays the same under every rule, so what it reaches it does not owe to the law. The
 best one found is a *lower bound* on the best there is, and what evidence is worth to an ideal
@@ -17,7 +17,11 @@ from tapebench.base import seeding
 from tapebench.base.shapes import Int64
 from tapebench.physics import exact
 
-STARTS = 16
+KICKS = 256
+"""How often the search is thrown off its optimum, by default."""
+
+KICK_SHARE = 0.1
+"""The share of the policy's table that a kick draws anew."""
 
 
 @dataclass(frozen=True)
@@ -35,73 +39,97 @@ class Memoryless:
     what the best memoryless policy reaches."""
 
 
-def find(
+def search(
     prior: Int64[np.ndarray, " R"],
     length: int,
     horizon: int,
     goal: int = 0,
-    starts: int = STARTS,
-    progress: Callable[[int], Any] = lambda start: None,
+    kicks: int = KICKS,
+    progress: Callable[[int], Any] = lambda kick: None,
 ) -> Memoryless:
-    """The best of some coordinate ascents, each from a random policy.
+    """The best policy that iterated local search finds.
 
-    Given what is played at all other times, the best cell for a tape at one time is computed
-    exactly, from the last step to the first and over again until nothing improves. Weights are
-    integers. The draws are fixed, so that the bound is the same whenever it is computed.
+    Coordinate ascent: given what is played at all other times, the best cell for every tape at one
+    time is computed exactly, from the last step to the first and over again until nothing improves.
+    From there kicks draw a part of the table anew, and the ascent begins again; what is not worse
+    is kept. The draws are fixed, so the bound is the same whenever it is computed.
     """
     rules = np.flatnonzero(prior)
-    images = np.stack([exact.all_images(int(rule), length) for rule in rules]).astype(np.int64)
     away = np.arange(2**length) != goal
-    weight = prior[rules, None] * away
+    world = _World(rules, length, goal, away[:, None] * prior[rules])
     rng = seeding.generator(0, "memoryless", length, horizon)
-    found = []
-    for start in range(starts):
-        cells = rng.integers(length, size=(horizon, 2**length))
-        found.append(_ascend(images, weight, cells, goal))
-        progress(start)
-    value, cells, solved = max(found, key=lambda one: one[0])
-    by_rule = (solved & away).sum(axis=1) / away.sum()
+    best = world.ascend(rng.integers(length, size=(horizon, 2**length)))
+    for kick in range(kicks):
+        is_drawn = rng.random(best.cells.shape) < KICK_SHARE
+        draws = rng.integers(length, size=best.cells.shape)
+        trial = world.ascend(np.where(is_drawn, draws, best.cells))
+        if trial.weight >= best.weight:
+            best = trial
+        progress(kick)
+    by_rule = best.is_solved[away].mean(axis=0)
     return Memoryless(
         length,
         horizon,
-        cells,
+        best.cells,
         dict(zip(rules.tolist(), by_rule.tolist(), strict=True)),
-        value / int(weight.sum()),
+        best.weight / int(world.weight.sum()),
     )
 
 
-def _ascend(
-    images: np.ndarray, weight: np.ndarray, cells: np.ndarray, goal: int
-) -> tuple[int, np.ndarray, np.ndarray]:
-    """The weight that is solved at last, the policy, and from which tapes: `[rules, tapes]`."""
-    num, tapes = images.shape
-    every, row = np.arange(tapes), np.arange(num)[:, None]
-    least = -1
-    while True:
-        # Where the weight is at each time, under what is played before.
-        at = [weight.astype(np.float32 if weight.sum() < 2**24 else float)]
+@dataclass(frozen=True)
+class _Ascent:
+    """Where an ascent ends."""
+
+    weight: int
+    """Of the rules and start tapes that are solved."""
+    cells: np.ndarray
+    """`[H, tapes]`."""
+    is_solved: np.ndarray
+    """`[tapes, rules]`."""
+
+
+class _World:
+    """Tapes by rules, `[tapes, rules]`: where each update leads, and what starts there."""
+
+    def __init__(self, rules: np.ndarray, length: int, goal: int, weight: np.ndarray) -> None:
+        images = np.stack([exact.all_images(int(rule), length) for rule in rules], axis=1)
+        self.goal, self.weight = goal, weight
+        self.after = images.astype(np.int64) * len(rules) + np.arange(len(rules))
+        """The place, in a flat array of tapes by rules, that each flipped tape leads to."""
+        self.tapes = np.arange(2**length)
+        self.flips = self.tapes[:, None] ^ (1 << np.arange(length))
+        # Weights and their sums are integers, and these floats hold them without rounding.
+        self.dtype = np.float32 if weight.sum() < 2**24 else np.float64
+
+    def ascend(self, cells: np.ndarray) -> _Ascent:
+        """Improve a policy, one time after another, until nothing improves."""
+        cells, previous = cells.copy(), -1
+        while True:
+            weights = self._weights(cells)
+            solved = np.zeros(self.after.shape, self.dtype)
+            solved[self.goal] = 1
+            for time in reversed(range(len(cells))):
+                solved_after = np.take(solved, self.after)  # by the flipped tape
+                gains = np.matmul(solved_after[self.flips], weights[time][:, :, None])[:, :, 0]
+                is_better = gains.max(axis=1) > gains[self.tapes, cells[time]]
+                cells[time] = np.where(is_better, gains.argmax(axis=1), cells[time])
+                solved = solved_after[self._flipped(cells[time])]
+                solved[self.goal] = 1
+            is_solved = solved.astype(bool)
+            weight = int((self.weight * is_solved).sum())
+            if weight <= previous:
+                return _Ascent(weight, cells, is_solved)
+            previous = weight
+
+    def _weights(self, cells: np.ndarray) -> list[np.ndarray]:
+        """What has come to each tape under each rule, at every time; the goal keeps what comes."""
+        weights = [self.weight.astype(self.dtype)]
         for chosen in cells[:-1]:
-            flat = row * tapes + images[:, every ^ (1 << chosen)]
-            moved = np.bincount(flat.ravel(), at[-1].ravel(), num * tapes).reshape(num, tapes)
-            moved[:, goal] = 0
-            at.append(moved.astype(at[0].dtype))
-        solved = np.zeros((num, tapes), bool)
-        solved[:, goal] = True
-        for time in reversed(range(len(cells))):
-            comes_home = np.take_along_axis(solved, images, axis=1)  # by the flipped tape
-            home = comes_home.astype(at[0].dtype)
-            gain = np.stack([_meet(at[time], home, cell) for cell in range(tapes.bit_length() - 1)])
-            is_better = gain.max(axis=0) > gain[cells[time], every]
-            cells[time] = np.where(is_better, gain.argmax(axis=0), cells[time])
-            solved = comes_home[:, every ^ (1 << cells[time])]
-            solved[:, goal] = True
-        value = int((weight * solved).sum())
-        if value <= least:
-            return value, cells, solved
-        least = value
+            places = self.after[self._flipped(chosen)]
+            moved = np.bincount(places.ravel(), weights[-1].ravel(), places.size)
+            weights.append(moved.reshape(places.shape).astype(self.dtype))
+            weights[-1][self.goal] = 0
+        return weights
 
-
-def _meet(at: np.ndarray, home: np.ndarray, cell: int) -> np.ndarray:
-    """The weight `[tapes]` that a flip of one cell brings to where it is solved."""
-    pairs = (len(at), -1, 2, 2**cell)  # two tapes that the flip exchanges
-    return np.einsum("rapb,rapb->apb", at.reshape(pairs), home.reshape(pairs)[:, :, ::-1]).ravel()
+    def _flipped(self, cells: np.ndarray) -> np.ndarray:
+        return self.tapes ^ (1 << cells)

@@ -100,7 +100,7 @@ def memoryless_player(task: Task) -> Policy:
 
 @cache
 def _table(rules: tuple[int, ...], length: int, horizon: int, goal: int) -> np.ndarray:
-    return memoryless.find(bayes.parse_prior(rules), length, horizon, goal).cells
+    return memoryless.search(bayes.parse_prior(rules), length, horizon, goal).cells
 
 
 def _act_memoryless(task: Task, memory: Any, obs: np.ndarray, stream: Any) -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from tapebench import stats
-from tapebench.exam.bounds import Bounds, bounds
+from tapebench.exam.bounds import Bounds, bounds, bounds_by_stratum
 from tapebench.exam.by_stratum import strata_by_rule
 from tapebench.exam.exam import SUBSETS
 from tapebench.report import figures, strata
@@ -100,9 +100,11 @@ class FoldSet:
         return None if np.isnan(value) else value
 
     @cached_property
-    def bounds(self) -> Bounds:
-        """What bounds a player who is told which rules there are and not which it is."""
-        return bounds(self.first.exam)
+    def bounds(self) -> dict[str, Bounds]:
+        """What bounds a player that plays for the rules of a group and is not told which it is."""
+        exam = self.first.exam
+        by_stratum = bounds_by_stratum(exam)
+        return {name: bounds(exam) if name == ALL else by_stratum for name in self.groups}
 
 
 def group(contests: Iterable[Contest]) -> tuple[list[FoldSet], list[Contest]]:
@@ -159,9 +161,11 @@ def main_table(found: FoldSet) -> Table:
                 cells += [*found.means(runs, rules).values(), None]
         count = sum(len(one.scores) for one in runs.trainings.values())
         rows.append(Row((*cells, count, _seconds(found, agent))))
-    for label, kind, by_rule in _beside(found):
+    beside = [_beside(found, name) for name in shown]
+    for reference in zip(*beside, strict=True):
+        label, kind, _ = reference[0]
         cells = [label]
-        for rules in shown.values():
+        for (_, _, by_rule), rules in zip(reference, shown.values(), strict=True):
             cells += [found.mean(by_rule, rules), found.mean(by_rule, rules), None]
         rows.append(Row((*cells, None, None), kind))
     exam = found.first.exam
@@ -173,8 +177,8 @@ def main_table(found: FoldSet) -> Table:
         f"rules with {exam.num_columns} start tapes each. Seen and unseen have 95% t intervals "
         "over runs, about training again with these folds; cost is seen − unseen paired by rule, "
         "with a 95% interval over runs and rules. What needs no training is the same on both "
-        f"sides. {strata.about_bounds(found.bounds)} The exact ceiling is of a player that knows "
-        "the rule.",
+        f"sides. {strata.about_bounds(found.bounds[ALL])} The exact ceiling is of a player that "
+        "knows the rule.",
         tuple(columns),
         tuple(rows),
     )
@@ -241,7 +245,7 @@ def success_picture(found: FoldSet) -> Picture:
         means = found.means(runs, rules)
         bars = {"seen": cost.seen, "unseen": cost.unseen} if cost else means
         drawn[agent] = {side: bar for side, bar in bars.items() if bar is not None}
-    for label, _, by_rule in _beside(found):
+    for label, _, by_rule in _beside(found, name):
         level = found.mean(by_rule, rules)
         if level is not None:
             drawn[label] = {"seen": level, "unseen": level}
@@ -270,7 +274,7 @@ def curve_picture(found: FoldSet) -> Picture:
                 series.append(Series(agent, curves[0].steps, tuple(float(mean) for mean in means)))
         levels = {
             label: level
-            for label, _, by_rule in _beside(found)
+            for label, _, by_rule in _beside(found, ALL)
             if (level := found.mean(by_rule, found.groups[ALL])) is not None
         }
         panels.append(Panel(title, tuple(series), levels))
@@ -292,10 +296,11 @@ def _is_trained_apart(contest: Contest) -> bool:
     return all(entry.trained_on == wanted for entry in contest.entries)
 
 
-def _beside(found: FoldSet) -> list[tuple[str, str, np.ndarray]]:
-    """Name, kind and success by rule of what needs no training, and of what is possible."""
+def _beside(found: FoldSet, group: str) -> list[tuple[str, str, np.ndarray]]:
+    """Name, kind and success by rule of what needs no training, and of what is possible for a
+    player that plays for a group of rules."""
     rows = [(name, REFERENCE, line["success"]) for name, line in found.first.baselines.items()]
-    bound = found.bounds
+    bound = found.bounds[group]
     rows += [(strata.MEMORYLESS, CEILING, bound.memoryless)]
     rows += [(strata.BLIND, CEILING, bound.blind_ceiling)]
     return [*rows, ("exact ceiling", CEILING, found.first.ceilings)]

@@ -42,7 +42,7 @@ def strata_table(contest: Contest) -> Table | None:
         Row((entry.agent, *(score.success for score in success(contest, entry))))
         for entry in findings.ranked(contest)
     ]
-    bound = bounds.bounds(exam)
+    bound = bounds.bounds_by_stratum(exam)
     others = {name: (REFERENCE, line["success"]) for name, line in contest.baselines.items()}
     others |= {
         MEMORYLESS: (CEILING, bound.memoryless),
@@ -69,8 +69,8 @@ def about_bounds(bound: bounds.Bounds) -> str:
     """What the two bounds are, and why there is none where there is none."""
     told = (
         "Memoryless is the best policy of tape and time alone that was found, the blind ceiling "
-        "what an ideal player reaches that is not told the rule; both play for all rules of the "
-        "exam, so a player that plays for one stratum alone may be above them there."
+        "what an ideal player reaches that is not told the rule; both play for the rules of a "
+        "column, on both sides, so a player that plays for one side alone may be above them there."
     )
     is_whole = np.isfinite([bound.blind_ceiling, bound.memoryless]).all()
     return told if is_whole else f"{told} {bounds.NOT_COMPUTED}"

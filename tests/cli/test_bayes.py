@@ -30,11 +30,34 @@ def test_the_document_has_everything_by_rule_and_by_group(capsys):
 
 def test_a_prior_of_training_rules_says_what_missing_support_costs(capsys):
     found = ask(capsys, "--length", "6", "--horizon", "3", "--prior", "train")
-    held_out = found["missing_support"]
-    assert held_out["only train, worst ties"] <= held_out["only train, uniform ties"]
-    assert held_out["only train, uniform ties"] <= held_out["only train, best ties"]
-    assert held_out["only train, uniform ties"] < held_out["train first"] <= held_out["all alike"]
+    support = found["missing_support"]
+    reached = {name: row["held_out"] for name, row in support.items()}
+    for name, row in support.items():
+        assert reached[name]["worst"] <= reached[name]["uniform"] <= reached[name]["best"]
+        assert len(row["rules"]) == 30
+        for ties, mean in reached[name].items():
+            assert mean == pytest.approx(sum(rule[ties] for rule in row["rules"].values()) / 30)
+    only, first, alike = (reached[name]["uniform"] for name in support)
+    assert only < first <= alike
+    # Held-out rules break ties the way that suits them.
+    assert reached["train first"]["best"] <= reached["only train"]["best"]
     assert found["groups"]["train"]["blind"] == pytest.approx(found["blind_ceiling"])
+
+
+def test_groups_alone_bound_what_a_player_of_all_rules_reaches_there(capsys):
+    found = ask(capsys, "--length", "5", "--horizon", "3", "--alone", "--memoryless")
+    for group in found["groups"].values():
+        assert group["blind"] <= group["blind_alone"] <= group["ceiling"] + 1e-12
+        assert group["memoryless_at_least"] <= group["blind_alone"] + 1e-12
+
+
+def test_both_sides_of_a_split_are_a_prior(capsys):
+    found = ask(capsys, "--length", "9", "--horizon", "4", "--split", "folds-0", "--prior", "split")
+    # The rules of the folds are those that are not impossible at this size.
+    rules = [rule for rule in found["rules"].values() if rule["stratum"] != "impossible"]
+    assert len(rules) == 165
+    blind = sum(rule["blind"] for rule in rules) / len(rules)
+    assert blind == pytest.approx(found["blind_ceiling"])
 
 
 def test_weights_of_a_file_are_a_prior(capsys, tmp_path):
@@ -47,10 +70,10 @@ def test_weights_of_a_file_are_a_prior(capsys, tmp_path):
 
 def test_the_tables_and_the_picture(capsys, tmp_path):
     target = tmp_path / "cost.png"
-    words = ("--length", "5", "--horizon", "2", "--memoryless", "--prior", "train")
+    words = ("--length", "5", "--horizon", "2", "--memoryless", "--alone", "--prior", "train")
     code, out, err = tape(capsys, "bayes", *words, "--heatmap", str(target))
     assert code == 0
-    for text in ("rule unknown", "beyond-reflex", "tape and time alone reach at least"):
+    for text in ("rule unknown", "beyond-reflex", "tape and time alone reach at least", "alone"):
         assert text in out
     assert "What missing support costs" in out
     assert str(target) in err.replace("\n", "")
@@ -62,7 +85,7 @@ def test_the_tables_and_the_picture(capsys, tmp_path):
     [
         (("--length", "17"), "reaches 16 cells, not 17"),
         (("--length", "8", "--horizon", "0"), "horizon must be a positive integer"),
-        (("--prior", "nowhere"), "--prior is all, train or a file of weights"),
+        (("--prior", "nowhere"), "--prior is all, train, split or a file of weights"),
         (("--prior", "list.json"), "must be a JSON object of weights"),
         (("--prior", "broken.json"), "is no file of weights"),
         (("--prior", "wrong.json"), "weight of rule 30 must be an integer"),

@@ -29,7 +29,8 @@ class Bayes:
     never looks at what the rule does. Up to 16 cells.
 
     For example:
-      tape bayes --length 8 --horizon 4
+      tape bayes --length 8 --horizon 4 --alone --memoryless
+      tape bayes --length 9 --horizon 4 --split folds-0 --prior split
       tape bayes --length 8 --heatmap cost.png
     """
 
@@ -38,12 +39,14 @@ class Bayes:
     horizon: Annotated[int | None, tyro.conf.arg(metavar="STEPS")] = None
     """Steps at most; by default half as many as there are cells."""
     prior: Annotated[str, tyro.conf.arg(metavar="PRIOR")] = "all"
-    """Which rules the player thinks possible: all, train (of --split), or a JSON file of integer
-    weights by rule, like {"30": 1, "110": 2}."""
+    """Which rules the player thinks possible: all, train (of --split), split (both of its sides),
+    or a JSON file of integer weights by rule, like {"30": 1, "110": 2}."""
     split: Annotated[str, tyro.conf.arg(metavar="SPLIT")] = "fps30"
     """Split whose sides are reported, and that train refers to."""
+    alone: bool = False
+    """Also play for each group of rules alone: what bounds a player that plays for no others."""
     memoryless: bool = False
-    """Also search for the best policy of tape and time alone."""
+    """Also search for the best policy of tape and time alone; with --alone for each group too."""
     heatmap: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Draw the cost of not knowing over 3 to --length cells and as many steps, to this file."""
     json: bool = False
@@ -82,8 +85,8 @@ class Bayes:
         blind = bayes.success_by_rule(solution, rules)
         measured = measure(rules, length, horizon)
         ceiling = np.array([measured[rule].ceiling for rule in rules])
-        kinds = {rule: found.stratum for rule, found in measured.items()}
-        share = prior / prior.sum()
+        kinds = {rule: row.stratum for rule, row in measured.items()}
+        chance = prior / prior.sum()
         groups = {"train": split.train, "test": split.test}
         groups |= {kind: tuple(rule for rule in rules if kinds[rule] == kind) for kind in STRATA}
         document: dict[str, Any] = {
@@ -92,7 +95,7 @@ class Bayes:
             "prior": self.prior,
             "split": split.name,
             "blind_ceiling": solution.blind_ceiling,
-            "ceiling": float(share @ ceiling),
+            "ceiling": float(chance @ ceiling),
             "groups": {
                 name: {
                     "rules": len(members),
@@ -104,11 +107,16 @@ class Bayes:
             },
         }
         if self.memoryless:
-            from tapebench.physics import memoryless
-
-            with progress_bar("memoryless play", memoryless.STARTS) as advance:
-                found = memoryless.find(prior, length, horizon, progress=advance)
-            document["memoryless_at_least"] = found.value
+            document["memoryless_at_least"] = _search(prior, length, horizon, "memoryless play")
+        if self.alone:
+            for name, group in document["groups"].items():
+                own = bayes.parse_prior(groups[name])
+                with progress_bar(f"{name} alone", horizon) as advance:
+                    solution = bayes.solve(own, length, horizon, progress=advance)
+                group["blind_alone"] = solution.blind_ceiling
+                if self.memoryless:
+                    least = _search(own, length, horizon, f"memoryless play, {name} alone")
+                    group["memoryless_at_least"] = least
         if self.prior == "train":
             document["missing_support"] = _missing_support(split, length, horizon)
         document["rules"] = {
@@ -128,6 +136,8 @@ class Bayes:
             return bayes.parse_prior(split.universe.rules)
         if self.prior == "train":
             return bayes.parse_prior(split.train)
+        if self.prior == "split":
+            return bayes.parse_prior((*split.train, *split.test))
         return bayes.parse_prior(_read_weights(Path(self.prior)))
 
     def _draw(self, target: Path) -> None:
@@ -137,14 +147,14 @@ class Bayes:
         from tapebench.tasks import splits
 
         prior = self._prior(splits.load(self.split))
-        share = prior / prior.sum()
+        chance = prior / prior.sum()
         rules = splits.load(self.split).universe.rules
         cells: dict[tuple[int, int], float] = {}
         with progress_bar("heat map", self.length - 2) as advance:
             for length in range(3, self.length + 1):
                 solution = bayes.solve(prior, length, length)
                 for horizon in range(1, length + 1):
-                    ceiling = share @ bayes.ceilings(rules, length, horizon)
+                    ceiling = chance @ bayes.ceilings(rules, length, horizon)
                     cells[length, horizon] = float(ceiling) - solution.blind_ceiling_in(horizon)
                 advance(length)
         sizes, horizons = range(3, self.length + 1), range(1, self.length + 1)
@@ -162,26 +172,42 @@ class Bayes:
         screen(stderr=True).print(f"wrote {target}")
 
 
-def _missing_support(split: Split, length: int, horizon: int) -> dict[str, float]:
+def _search(prior: np.ndarray, length: int, horizon: int, title: str) -> float:
+    """What the best memoryless policy found reaches."""
+    from tapebench.physics import memoryless
+
+    with progress_bar(title, memoryless.KICKS) as advance:
+        return memoryless.search(prior, length, horizon, progress=advance).value
+
+
+def _missing_support(split: Split, length: int, horizon: int) -> dict[str, dict[str, Any]]:
     """What play for the training rules reaches on the held-out ones, by the choice among ties.
 
-    The held-out rules have a weight too small to matter but where the training rules leave a tie:
-    no sum of theirs is as large as one training rule.
+    In `train first` the held-out rules have a weight too small to matter but where the training
+    rules leave a tie: no sum of theirs is as large as one training rule.
     """
     from tapebench.physics import bayes
 
     heavy = len(split.test) + 1
-    weights = dict.fromkeys(split.train, heavy) | dict.fromkeys(split.test, 1)
-    both = bayes.solve(bayes.parse_prior(weights), length, horizon)
-    alone = bayes.solve(bayes.parse_prior(split.train), length, horizon)
-    found = {
-        f"only train, {ties} ties": float(bayes.success_by_rule(alone, split.test, ties).mean())
-        for ties in bayes.TIES
+    priors: dict[str, Any] = {
+        "only train": split.train,
+        "train first": dict.fromkeys(split.train, heavy) | dict.fromkeys(split.test, 1),
+        "all alike": split.universe.rules,
     }
-    found["train first"] = float(bayes.success_by_rule(both, split.test).mean())
-    fair = bayes.solve(bayes.parse_prior(split.universe.rules), length, horizon)
-    found["all alike"] = float(bayes.success_by_rule(fair, split.test).mean())
-    return found
+    document = {}
+    for name, weights in priors.items():
+        solution = bayes.solve(bayes.parse_prior(weights), length, horizon)
+        by_ties = {
+            ties: bayes.success_by_rule(solution, split.test, ties).tolist() for ties in bayes.TIES
+        }
+        document[name] = {
+            "held_out": {ties: sum(values) / len(values) for ties, values in by_ties.items()},
+            "rules": {
+                str(rule): dict(zip(by_ties, values, strict=True))
+                for rule, *values in zip(split.test, *by_ties.values(), strict=True)
+            },
+        }
+    return document
 
 
 def _read_weights(path: Path) -> dict[int, int]:
@@ -192,7 +218,8 @@ def _read_weights(path: Path) -> dict[int, int]:
         document = json.loads(path.read_text())
     except OSError as error:
         raise ValueError(
-            f"--prior is all, train or a file of weights; cannot read {path}: {error.strerror}"
+            "--prior is all, train, split or a file of weights; "
+            f"cannot read {path}: {error.strerror}"
         ) from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no file of weights: {error}") from None
@@ -213,12 +240,27 @@ def _print(document: dict[str, Any]) -> None:
         figures = blind, ceiling, ceiling - blind
         table.add_row(name, str(number), *(f"{figure:.6f}" for figure in figures))
 
+    def label(name: str) -> str:
+        sides = {
+            "train": f"seen by {document['split']}",
+            "test": f"held out by {document['split']}",
+        }
+        return sides.get(name, name)
+
     add(f"prior ({document['prior']})", "", document["blind_ceiling"], document["ceiling"])
-    names = {"train": f"seen by {document['split']}", "test": f"held out by {document['split']}"}
-    for name, group in document["groups"].items():
-        add(names.get(name, name), group["rules"], group["blind"], group["ceiling"])
+    groups = document["groups"]
+    for name, group in groups.items():
+        add(label(name), group["rules"], group["blind"], group["ceiling"])
     console = screen()
     console.print(table)
+    if any("blind_alone" in group for group in groups.values()):
+        title = "The same for players that play for these rules alone"
+        alone = Table("rules", "number", "memoryless, at least", "rule unknown", title=title)
+        for name, group in groups.items():
+            least = group.get("memoryless_at_least")
+            cell = "–" if least is None else f"{least:.6f}"
+            alone.add_row(label(name), str(group["rules"]), cell, f"{group['blind_alone']:.6f}")
+        console.print(alone)
     if "memoryless_at_least" in document:
         least = document["memoryless_at_least"]
         worth = document["blind_ceiling"] - least
@@ -230,10 +272,12 @@ def _print(document: dict[str, Any]) -> None:
         _print_support(document["missing_support"])
 
 
-def _print_support(found: dict[str, float]) -> None:
+def _print_support(document: dict[str, dict[str, Any]]) -> None:
     from rich.table import Table
 
-    table = Table("prior", "held-out rules", title="What missing support costs")
-    for name, value in found.items():
-        table.add_row(name, f"{value:.6f}")
+    title = "What missing support costs: success on held-out rules, by the choice among tied moves"
+    table = Table("prior", "worst", "uniform", "best", title=title)
+    for name, row in document.items():
+        reached = row["held_out"]
+        table.add_row(name, *(f"{reached[ties]:.6f}" for ties in ("worst", "uniform", "best")))
     screen().print(table)

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from tapebench.exam import baselines, bounds, rollout
+from tapebench.exam import baselines, bounds, policy, rollout
 from tapebench.exam.exam import IMPOSSIBLE, UNKNOWN, from_identity, make_exam
 from tapebench.physics import exact
 from tapebench.physics.families import elementary
@@ -158,6 +158,21 @@ def test_a_fresh_exam_has_the_ceiling_of_all_tapes():
     ceilings = made.ceilings(made.optimal_steps())
     assert ceilings[0] == 1
     assert np.isnan(make_exam(length=40, rules=[30]).ceilings(np.full((1, 20), UNKNOWN))).all()
+
+
+def test_under_noise_the_ceiling_is_the_best_chance_from_the_exams_own_tapes():
+    made = make_exam(length=6, horizon=4, noise=0.05, rules=[30, 110, 204, 90], episodes=100)
+    ceilings = made.ceilings(made.optimal_steps())
+    for rule, ceiling in zip(made.rules.tolist(), ceilings, strict=True):
+        chances = exact.chances_under_noise(rule, 6, 4, 0.05)
+        assert ceiling == pytest.approx(chances[made.tapes()[:, 0]].mean())
+        assert ceiling == pytest.approx(exact.success_under_noise(rule, 6, 4, 0.05), abs=0.1)
+    planned = rollout.rollout(policy.make("mpc", made.task), made.task, episodes=100)
+    reached = planned.success.mean(axis=1)
+    assert (reached < ceilings + 3 * 0.5 / 10).all()
+    assert reached.mean() > 0.8 * ceilings.mean()
+    too_long = make_exam(length=18, noise=0.05, rules=[30])
+    assert np.isnan(too_long.ceilings(too_long.optimal_steps())).all()
 
 
 def test_malformed_identities_are_refused_in_one_line():

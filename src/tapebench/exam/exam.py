@@ -35,6 +35,9 @@ SUBSETS = ("id", "ood")
 COMPUTED_LENGTH = 20
 """Longest tape whose exact answers are searched for on the spot: some seconds for all rules."""
 
+NOISY_LENGTH = 16
+"""Longest tape whose ceilings under noise are computed on the spot: some seconds for all rules."""
+
 IMPOSSIBLE, UNKNOWN = -1, -2
 """In `Exam.optimal_steps`: proved that there is no way; not known."""
 
@@ -201,10 +204,13 @@ class Exam:
         """The best success possible under each rule; nan where it is not known.
 
         Of the exam's own tapes where all are settled, else of all tapes where that is shipped.
+        Under noise it is the chance of a player that knows the rule, from the exam's own tapes.
         """
         of_exam = (optimal_steps >= 0).mean(axis=1)
         ceilings = np.where((optimal_steps == UNKNOWN).any(axis=1), np.nan, of_exam)
         task = self.task
+        if task.noise and task.goal is not None and not task.schedule.switches:
+            return self._noisy_ceilings()
         is_plain = task.goal == 0 and not task.noise and not task.schedule.switches
         if is_plain and np.isnan(ceilings).any():
             try:
@@ -212,9 +218,17 @@ class Exam:
             except ValueError:
                 return ceilings
             for row in np.flatnonzero(np.isnan(ceilings)):
-                if found := shipped.get(int(self.rules[row])):
-                    ceilings[row] = found.solvable_excluding_goal
+                if reach := shipped.get(int(self.rules[row])):
+                    ceilings[row] = reach.solvable_excluding_goal
         return ceilings
+
+    def _noisy_ceilings(self) -> np.ndarray:
+        task = self.task
+        if task.length > NOISY_LENGTH:
+            return np.full(len(self.rules), np.nan)
+        tapes, size = self.tapes()[:, 0], (task.length, task.horizon, task.noise, task.goal or 0)
+        chances = (exact.chances_under_noise(int(rule), *size)[tapes] for rule in self.rules)
+        return np.array([chance.mean() for chance in chances])
 
 
 def make_exam(

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from tapebench.base.shapes import UInt16, UInt32
+from tapebench.base.shapes import Float64, UInt16, UInt32
 from tapebench.physics import space
 from tapebench.physics.families import elementary
 
@@ -202,10 +202,19 @@ def chance_of_success(rule: int, length: int, horizon: int, policy: str) -> floa
 
 
 def success_under_noise(rule: int, length: int, horizon: int, noise: float, goal: int = 0) -> float:
-    """The best chance of success for who knows the rule, where each cell flips after the update.
+    """The mean of `chances_under_noise` over start tapes other than the goal."""
+    chances = chances_under_noise(rule, length, horizon, noise, goal)
+    return float((chances.sum() - 1) / (len(chances) - 1))
 
-    The mean over start tapes other than the goal. Value iteration over all tapes, in which the
-    noise is applied cell by cell: exact but for rounding of floats.
+
+def chances_under_noise(
+    rule: int, length: int, horizon: int, noise: float, goal: int = 0
+) -> Float64[np.ndarray, " tapes"]:
+    """The best chance of success from each tape for who knows the rule, where each cell may flip
+    after the update.
+
+    Value iteration over all tapes, in which the noise is applied cell by cell: exact but for
+    rounding of floats.
     """
     size = 2 ** check_reach(length, NOISE_LENGTH)
     images = all_images(rule, length)
@@ -221,7 +230,7 @@ def success_under_noise(rule: int, length: int, horizon: int, noise: float, goal
             source = after_flip.reshape(-1, 2, 2**cell)[:, ::-1].ravel()
             np.maximum(chance, source, out=chance)
         chance[goal] = 1.0
-    return float((chance.sum() - 1) / (size - 1))
+    return chance
 
 
 def noisy_ceilings(

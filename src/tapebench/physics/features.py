@@ -54,10 +54,10 @@ CHAOTIC_ABOVE = {"activity": 0.22, "entropy": 0.55}
 
 def classify(entropy: int, activity: int) -> str:
     """The operational type by the paper's thresholds, from features in millionths."""
-    found = {"activity": activity / FEATURE_UNIT, "entropy": entropy / FEATURE_UNIT}
-    if all(found[name] < limit for name, limit in STABLE_BELOW.items()):
+    features = {"activity": activity / FEATURE_UNIT, "entropy": entropy / FEATURE_UNIT}
+    if all(features[name] < limit for name, limit in STABLE_BELOW.items()):
         return "stable"
-    if all(found[name] > limit for name, limit in CHAOTIC_ABOVE.items()):
+    if all(features[name] > limit for name, limit in CHAOTIC_ABOVE.items()):
         return "chaotic"
     return "periodic"
 

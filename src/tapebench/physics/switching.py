@@ -110,12 +110,12 @@ def ceilings(
             f"{len(members)} rules make {count:,} sequences, more than {MAX_SEQUENCES:,}: "
             "name fewer rules or fewer switches"
         )
-    found = {}
+    by_sequence = {}
     for sequence in product(members, repeat=len(switches) + 1):
         if any(before == after for before, after in pairwise(sequence)):
             continue
         steps = steps_to_goal(spans(sequence, switches, horizon), length, goal)
         counts = np.bincount(steps[steps != UNREACHED], minlength=1)
-        found[sequence] = Reach(sequence[0], length, tuple(counts.tolist()))
+        by_sequence[sequence] = Reach(sequence[0], length, tuple(counts.tolist()))
         progress(sequence)
-    return found
+    return by_sequence

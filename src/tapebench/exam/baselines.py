@@ -46,15 +46,15 @@ def load(exam: Exam, progress: Callable[[str], Any] = lambda name: None) -> dict
 
 def run_all(exam: Exam, progress: Callable[[str], Any] = lambda name: None) -> dict[str, Baseline]:
     """`load`, run here and now."""
-    found = {}
+    baselines = {}
     for name in NAMES:
         try:
             policy = policies.make(name, exam.task)
         except ValueError:
             continue
-        found[name] = run_one(policy, exam)
+        baselines[name] = run_one(policy, exam)
         progress(name)
-    return found
+    return baselines
 
 
 def run_one(policy: Any, exam: Exam) -> Baseline:
@@ -99,7 +99,7 @@ def _read_shipped(length: int, horizon: int) -> Any:
     return json.loads(file.read_text())
 
 
-def dump(exam: Exam, found: Mapping[str, Baseline]) -> str:
+def dump(exam: Exam, baselines: Mapping[str, Baseline]) -> str:
     """Baselines on all rules as the text of a file under `data/lines/`: one metric per line."""
     head = {
         "exam_version": seeding.EXAM_VERSION,
@@ -116,7 +116,7 @@ def dump(exam: Exam, found: Mapping[str, Baseline]) -> str:
             for metric, by_rule in baseline.items()
         )
         + "\n    }"
-        for name, baseline in found.items()
+        for name, baseline in baselines.items()
     )
     return f'{json.dumps(head)[:-1]},\n  "lines": {{\n{policies}\n  }}\n}}\n'
 
@@ -128,21 +128,21 @@ def load_kept(exam: Exam, root: Path) -> dict[str, Baseline] | None:
     if not file.is_file():
         return load_shipped(exam)
     try:
-        kept = files.read_object(file)
-        known = {
+        document = files.read_object(file)
+        baselines = {
             name: {metric: np.array(by_rule, float) for metric, by_rule in baseline.items()}
-            for name, baseline in kept["lines"].items()
+            for name, baseline in document["lines"].items()
         }
         is_whole = all(
             values.shape == (len(exam.rules),)
-            for baseline in known.values()
+            for baseline in baselines.values()
             for values in (baseline["success"], *baseline.values())
         )
     except (KeyError, TypeError, AttributeError, ValueError):
         is_whole = False
     if not is_whole:
         raise files.DamageError(f"{file} is damaged")
-    return known if kept.get("seating") == seating.VERSION else load_shipped(exam)
+    return baselines if document.get("seating") == seating.VERSION else load_shipped(exam)
 
 
 def load_or_run(
@@ -159,13 +159,13 @@ def load_or_run(
     return known
 
 
-def keep(exam: Exam, found: Mapping[str, Baseline], root: Path) -> None:
+def keep(exam: Exam, baselines: Mapping[str, Baseline], root: Path) -> None:
     """Write the baselines of an exam beside the runs."""
     file = root / "lines" / f"{exam.hash}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     plain = {
         name: {metric: by_rule.tolist() for metric, by_rule in baseline.items()}
-        for name, baseline in found.items()
+        for name, baseline in baselines.items()
     }
     document = {"exam": exam.identity, "seating": seating.VERSION, "lines": plain}
     files.write_json(file, document)

@@ -246,11 +246,11 @@ class Sitting:
         """
         number, seats, others = seating.check(self.num)
         rows, first = played[number]
-        found = [self.actions(first)[seats]]
+        actions = [self.actions(first)[seats]]
         for neighbours in (rows, others):
             with nullcontext(self.policy) if afresh is None else afresh() as policy:
-                found.append(self.actions(replace(self, policy=policy).play(neighbours))[seats])
-        return verdict(*found)
+                actions.append(self.actions(replace(self, policy=policy).play(neighbours))[seats])
+        return verdict(*actions)
 
 
 def prepare(
@@ -437,9 +437,9 @@ def _run_jax(
     memory = policy.init(starts.rule[0], start.rule.shape[1])
     taken = slice(len(start.rule) * task.horizon)
     calls = taken.stop + (look is not None)
-    found = _compiled_scan()(policy.act, look, env, calls, memory, starts, params, draws)
+    outputs = _compiled_scan()(policy.act, look, env, calls, memory, starts, params, draws)
     cells, wrong, trial, t, looks = jax.tree.map(
-        lambda part: np.asarray(part).swapaxes(0, 1), found
+        lambda part: np.asarray(part).swapaxes(0, 1), outputs
     )
     return Steps(cells[:, taken], wrong[:, taken], trial[:, taken], t[:, taken], looks)
 

@@ -135,12 +135,12 @@ class Conditions:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What has to stand beside the score, if anything has."""
-        found = ["not isolated"] if self.made == "in this process" else []
+        remarks = ["not isolated"] if self.made == "in this process" else []
         if self.rows in ("pools rows", "not repeatable"):
-            found.append(self.rows)
+            remarks.append(self.rows)
         if self.seating != VERSION:
-            found.append(f"seating {self.seating}")
-        return tuple(found)
+            remarks.append(f"seating {self.seating}")
+        return tuple(remarks)
 
     def as_dict(self) -> dict[str, Any]:
         """As bundles and scores hold it."""

@@ -80,12 +80,14 @@ def make_plan(
     seeds: Sequence[int] | None = None,
 ) -> Plan:
     """Plan a track; `names` are agents other than those of the track, `split` one other split."""
-    chosen = [split] if split else list(track.splits)
+    names_of_splits = [split] if split else list(track.splits)
     # Workers may live in other directories.
-    chosen = [str(Path(one).resolve()) if Path(one).is_file() else one for one in chosen]
+    names_of_splits = [
+        str(Path(one).resolve()) if Path(one).is_file() else one for one in names_of_splits
+    ]
     takes, groups = {}, []
     for name in dict.fromkeys(names or track.agents):
-        firsts = [track.spec(name, experiment=track.name, split=one) for one in chosen]
+        firsts = [track.spec(name, experiment=track.name, split=one) for one in names_of_splits]
         agents.configure(name)  # what cannot be is refused before anything is begun
         takes[name] = estimate(firsts[0], root)
         # Runs over folds are one set: all of them are called alike.
@@ -101,7 +103,7 @@ def make_plan(
     groups.sort(key=lambda group: -takes[group[0].agent])
     every = tuple(spec for group in groups for spec in group)
     todo = tuple(sweep.missing(every, root))
-    named = " ".join(splits.load(one).name for one in chosen)
+    named = " ".join(splits.load(one).name for one in names_of_splits)
     return Plan(track, named, every, todo, sweep.damaged(todo, root), takes)
 
 

@@ -25,8 +25,8 @@ MEMORYLESS, BLIND = "memoryless", "blind ceiling"
 
 def tables(contest: Contest) -> list[Table]:
     """Every table that these runs suffice for, success by stratum first where that is known."""
-    found = strata_table(contest)
-    return [*([found] if found else []), *findings.tables(contest)]
+    table = strata_table(contest)
+    return [*([table] if table else []), *findings.tables(contest)]
 
 
 def strata_table(contest: Contest) -> Table | None:
@@ -67,13 +67,13 @@ def strata_table(contest: Contest) -> Table | None:
 
 def about_bounds(bound: bounds.Bounds) -> str:
     """What the two bounds are, and why there is none where there is none."""
-    told = (
+    definitions = (
         "Memoryless is the best policy of tape and time alone that was found, the blind ceiling "
         "what an ideal player reaches that is not told the rule; both play for all rules of the "
         "exam, so a player that plays for one stratum alone may be above them there."
     )
     is_whole = np.isfinite([bound.blind_ceiling, bound.memoryless]).all()
-    return told if is_whole else f"{told} {bounds.NOT_COMPUTED}"
+    return definitions if is_whole else f"{definitions} {bounds.NOT_COMPUTED}"
 
 
 def lacks_bounds(table: Table) -> bool:

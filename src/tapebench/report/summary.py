@@ -84,9 +84,9 @@ def summarise(
         main, by_stratum = findings.main_table(contest), strata.strata_table(contest)
         tables += [by_stratum, main] if by_stratum else [main]
         rows += _rows(main, by_stratum, wanted)
-    for one in sets:
-        main = folds.main_table(one)
-        tables += [main, folds.cost_table(one)]
+    for fold_set in sets:
+        main = folds.main_table(fold_set)
+        tables += [main, folds.cost_table(fold_set)]
         rows += _rows(main, None, wanted)
     named = {row.name for row in rows}
     rows += [Row(agent, AGENT, wanted=wanted[agent]) for agent in wanted if agent not in named]
@@ -96,7 +96,7 @@ def summarise(
         tables=tuple(tables),
         rows=tuple(rows),
         failures=tuple((failure.run, failure.reason) for failure in failures),
-        costs=tuple(runs.as_dict() for one in sets for runs in one.runs.values()),
+        costs=tuple(runs.as_dict() for fold_set in sets for runs in fold_set.runs.values()),
     )
 
 

@@ -159,8 +159,8 @@ class Bench:
             from tapebench.runs.executors.ray import Ray
 
             executors.require("ray", "ray")
-            given = self.ray
-            return Ray(given.address, self.workers, given.bring_back, given.insecure)
+            options = self.ray
+            return Ray(options.address, self.workers, options.bring_back, options.insecure)
         if self.executor == "vmap":
             from tapebench.runs.executors.vmap import TOGETHER, Vmap
 
@@ -213,15 +213,15 @@ class Bench:
         training.use_compilation_cache()
         with progress() as show:
             count = iter(range(1, len(baselines.NAMES) + 1))
-            found = baselines.run_all(
+            measured = baselines.run_all(
                 planned.exam, lambda _: show("references", next(count), len(baselines.NAMES))
             )
         try:
             for exam in planned.exams:  # over folds the same, as rules and tapes are
-                baselines.keep(exam, found, self.results)
+                baselines.keep(exam, measured, self.results)
         except (ValueError, OSError) as error:
-            return found, [in_a_line(error)]
-        return found, []
+            return measured, [in_a_line(error)]
+        return measured, []
 
 
 def print_plan(planned: Plan, slots: int, as_json: bool) -> None:
@@ -268,12 +268,12 @@ def print_summary(summary: Summary, out: Path) -> None:
         console.width = max(console.width, 110, 16 * columns)
     for made in summary.tables:
         # A window has no room for what is on the page as well.
-        kept = [
+        places = [
             place
             for place, column in enumerate(made.columns)
             if "return" not in column.name and not column.name.startswith("impossible")
         ]
-        first, *others = (made.columns[at].name for at in kept)
+        first, *others = (made.columns[place].name for place in places)
         table = Table(
             Column(first, no_wrap=True),
             *(Column(name, justify="right", overflow="fold") for name in others),
@@ -285,7 +285,7 @@ def print_summary(summary: Summary, out: Path) -> None:
                 table.add_section()
             before = row.kind
             # Where there is little room an interval goes below its mean, and stays in one piece.
-            table.add_row(*(texts[at].replace(", ", ",") for at in kept))
+            table.add_row(*(texts[place].replace(", ", ",") for place in places))
         console.print(table)
     headlines = [made for made in summary.tables if made.name.endswith(strata.NAME)]
     if headlines:

@@ -153,13 +153,13 @@ class Evaluate:
             rows = getattr(failure, "rows", None)
             if rows is None:
                 raise ValueError(f"{failure} (no episode was finished)") from None
-            kept = free_name(Path("unfinished.parquet"))
+            file = free_name(Path("unfinished.parquet"))
             try:
-                files.write_table(kept, rows)
+                files.write_table(file, rows)
             except ValueError as error:
                 raise ValueError(f"{failure} (finished episodes are lost: {error})") from None
             count = len(rows["success"])
-            raise ValueError(f"{failure} ({count} finished episodes are kept in {kept})") from None
+            raise ValueError(f"{failure} ({count} finished episodes are kept in {file})") from None
         # Printed before it is written: a full disk takes no result with it.
         if self.json:
             print(json.dumps(document), flush=True)
@@ -230,8 +230,8 @@ class Compare:
         name_damage_in(self.a, self.b)
         with progress() as show:
             sides = [
-                compare.evaluate_or_load(who, exam, seeds=self.seeds, progress=show)
-                for who in (self.a, self.b)
+                compare.evaluate_or_load(entrant, exam, seeds=self.seeds, progress=show)
+                for entrant in (self.a, self.b)
             ]
         document = compare.compare(*sides)
         if self.json:
@@ -260,13 +260,13 @@ class Verify:
     def run(self) -> None:
         from tapebench.exam.bundle import verify
 
-        found = verify(self.bundle)
-        success, exam = found.episodes.success, found.exam
+        replayed = verify(self.bundle)
+        success, exam = replayed.episodes.success, replayed.exam
         document = {
             "verified": True,
-            "policy": found.about["policy"],
-            "sees_rule": found.about["sees_rule"],
-            "conditions": found.conditions.as_dict(),
+            "policy": replayed.about["policy"],
+            "sees_rule": replayed.about["sees_rule"],
+            "conditions": replayed.conditions.as_dict(),
             "split": exam.split,
             "exam": exam.name,
             "exam_hash": exam.hash,
@@ -294,7 +294,7 @@ class Verify:
         print("Outcomes: proved, every action was replayed.")
         sight = "none, it saw the rule" if document["sees_rule"] else "declared, not proved"
         print(f"Blindness: {sight}.")
-        print(f"Made: {describe(found.conditions)}, as the bundle says.")
+        print(f"Made: {describe(replayed.conditions)}, as the bundle says.")
 
 
 def _parse_steps(text: str) -> tuple[int, ...]:
@@ -477,8 +477,8 @@ def print_lesions(document: dict[str, Any] | str) -> None:
 
     def cells(sides: dict[str, Any], place: int | None = None) -> list[str]:
         rows = [sides.get(side) for side in ("id", "ood")]
-        chosen = [row if place is None or row is None else row[place] for row in rows]
-        return [f"{row['lost']:+.3f} {ends(row['interval'])}" if row else "" for row in chosen]
+        losses = [row if place is None or row is None else row[place] for row in rows]
+        return [f"{row['lost']:+.3f} {ends(row['interval'])}" if row else "" for row in losses]
 
     title = "Success lost by lesions of memory, once or from then on; 95% over rules"
     table = Table("memory", "after steps", "ID", "OOD", title=title)

@@ -125,12 +125,12 @@ class Reproduce:
             return float(about["seconds"])
 
         first = {group[0].agent: group[0] for group in published.finished.values()}
-        chosen = sorted(first.values(), key=seconds)[:VERIFIED]
+        specs = sorted(first.values(), key=seconds)[:VERIFIED]
         folder = self.results / "verify"
-        make_runs(chosen, folder, workers=self.workers, anew=True)
+        make_runs(specs, folder, workers=self.workers, anew=True)
         rows: list[Any] = []
         is_bad = False
-        for spec in chosen:
+        for spec in specs:
             was, remade = published.path(spec), folder / str(spec.id)
             apart = difference(was, remade)
             changed = circumstances(was, remade) if apart else []
@@ -146,7 +146,7 @@ class Reproduce:
         if is_bad:
             raise SystemExit(1)
 
-    def scale(self, track: str) -> Scale:
+    def scale(self, name: str) -> Scale:
         """How much is asked for."""
         from tapebench.experiments.api import Scale
         from tapebench.runs.tracks import get_track
@@ -155,13 +155,13 @@ class Reproduce:
         if isinstance(rules, str):
             raise ValueError(f"--rules takes numbers like 0,4,204 here, not {rules!r}")
         tested = None if rules is None else tuple(sorted(rules))
-        chosen = get_track(track)
-        if chosen.folds:
+        track = get_track(name)
+        if track.folds:
             raise ValueError(
-                f"experiments hold out one part of the rules, and track {track} each of "
-                f"{len(chosen.folds)} in turn: use {', '.join(TRACKS[:-1])} or {TRACKS[-1]}"
+                f"experiments hold out one part of the rules, and track {name} each of "
+                f"{len(track.folds)} in turn: use {', '.join(TRACKS[:-1])} or {TRACKS[-1]}"
             )
-        return Scale(chosen, self.seeds, self.split, tested)
+        return Scale(track, self.seeds, self.split, tested)
 
     def folder(self, name: str, track: str) -> Path:
         """Where what an experiment shows is written."""

@@ -31,13 +31,13 @@ class ExamOptions:
     """The exam: rules, start tapes and task."""
 
     split: Annotated[str, tyro.conf.arg(metavar="SPLIT")] = "fps30"
-    """Split whose two sides are asked about."""
+    """Split whose training and held-out rules are examined."""
     exam: Annotated[str, tyro.conf.arg(metavar="EXAM")] = "standard"
     """standard, or fresh:SALT for another exam of the same kind."""
     episodes: Annotated[int, tyro.conf.arg(metavar="N")] = 20
     """Start tapes for every rule."""
     trials: Annotated[int, tyro.conf.arg(metavar="N")] = 1
-    """Times in a row that the same rule is met with memory kept."""
+    """Consecutive episodes under the same rule, with memory kept from one to the next."""
     rules: Annotated[str, tyro.conf.arg(metavar="RULES")] = "all"
     """all, train, test, or rules like 0,30,110."""
     length: Annotated[int, tyro.conf.arg(metavar="CELLS")] = 32
@@ -93,16 +93,16 @@ class Evaluate:
     like published/full/rppo/fps30, or package.module:factory for an agent of yours."""
     more: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[DIR ...]")] = ()
     """More directories of runs: settings of the same agent that differ in what they are given about
-    the rule (their option context). What lies between their scores is printed then."""
+    the rule (their option context). The gaps between their scores are printed."""
     exam_options: tyro.conf.OmitArgPrefixes[ExamOptions] = field(default_factory=ExamOptions)
     seeds: Annotated[int, tyro.conf.arg(metavar="N")] = 1
-    """Repeat with so many seeds of the policy's own draws."""
+    """Repeat with this number of seeds for the policy's own randomness."""
     lesions: bool = False
-    """Also swap and clear its memory within episodes: what it owes to knowing this law is at most
-    what it loses."""
+    """Also swap and clear the agent's memory within episodes: the success lost is an upper bound of
+    what it owes to knowing the rule."""
     lesion_steps: Annotated[str | None, tyro.conf.arg(metavar="STEPS")] = None
-    """Steps after which that is done, like 1,2,4; by default all, or 1, 2, 4, 8, ... if there are
-    more than eight. Implies --lesions."""
+    """Steps after which the memory is changed, like 1,2,4; by default all, or 1, 2, 4, 8, ... if
+    there are more than eight. Implies --lesions."""
     subprocess: bool = False
     """Run package.module:factory in a process of its own."""
     deadline: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = 60.0
@@ -180,7 +180,7 @@ class Evaluate:
             raise ValueError("; ".join(failures))
 
     def run_contexts(self) -> None:
-        """Have several settings of an agent sit the exam, and print what lies between them."""
+        """Evaluate several settings of an agent, and print the gaps between their scores."""
         from tapebench.runs import contexts, evaluation
 
         if self.bundle is not None or self.out is not None or self.lesions or self.lesion_steps:
@@ -216,10 +216,10 @@ class Compare:
     a: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="POLICY|BUNDLE")]
     """A policy as for tape evaluate, or the file of a bundle."""
     b: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="POLICY|BUNDLE")]
-    """Another."""
+    """The policy or bundle to compare it with."""
     exam_options: tyro.conf.OmitArgPrefixes[ExamOptions] = field(default_factory=ExamOptions)
     seeds: Annotated[int, tyro.conf.arg(metavar="N")] = 1
-    """Repeat with so many seeds of the policies' own draws."""
+    """Repeat with this number of seeds for the policies' own randomness."""
     json: bool = False
     """Print one JSON document."""
 
@@ -244,8 +244,8 @@ class Compare:
 class Verify:
     """Replay every action of a result bundle: does it prove what it claims?
 
-    Replay proves outcomes. The evaluator gives an agent observations only, but that a bundle was
-    made so is declared: anybody can write down the best actions.
+    Replay proves the outcomes. That the agent was blind to the rule is declared, not proved:
+    anybody can write down the best actions.
 
     For example:
       tape verify result.tape
@@ -294,7 +294,7 @@ class Verify:
         print("Outcomes: proved, every action was replayed.")
         sight = "none, it saw the rule" if document["sees_rule"] else "declared, not proved"
         print(f"Blindness: {sight}.")
-        print(f"Made: {describe(replayed.conditions)}, as the bundle says.")
+        print(f"Made: {describe_conditions(replayed.conditions)}, as the bundle says.")
 
 
 def _parse_steps(text: str) -> tuple[int, ...]:
@@ -304,7 +304,7 @@ def _parse_steps(text: str) -> tuple[int, ...]:
         raise ValueError(f"unknown --lesion-steps {text!r}: name steps like 1,2,4") from None
 
 
-def describe(conditions: Conditions) -> str:
+def describe_conditions(conditions: Conditions) -> str:
     """How a result was made, in a few words."""
     rows = {
         "independent": "rows independent",
@@ -379,7 +379,7 @@ def print_score(document: dict[str, Any]) -> None:
             style="red",
         )
     if conditions.made != "by us":
-        console.print(f"made {describe(conditions)}")
+        console.print(f"made {describe_conditions(conditions)}")
     if document.get("drop_composition") is not None:
         console.print(
             f"of the drop {document['drop']:+.3f}, {document['drop_composition']:+.3f} comes from "

@@ -87,7 +87,7 @@ class Show:
             for _ in range(self.horizon):
                 tapes.append(task.family.evolve(tapes[-1], rule, task.space))
             cells = [[(tape >> cell) & 1 for cell in range(self.length)] for tape in tapes]
-            return render.Panel(f"rule {rule}", f"{about}; no flips", cells, [])
+            return render.Spacetime(f"rule {rule}", f"{about}; no flips", cells, [])
         from tapebench.exam import policy as policies
         from tapebench.exam import rollout
 
@@ -99,7 +99,7 @@ class Show:
         else:
             outcome = f"distance {episodes.final_distance[0, self.episode]:.2f} at the end"
         title = f"rule {rule}, {self.policy}"
-        return render.Panel(title, f"{about}; {outcome}", traced.tolist(), flips.tolist())
+        return render.Spacetime(title, f"{about}; {outcome}", traced.tolist(), flips.tolist())
 
 
 SHOWN_SEQUENCES = 50
@@ -206,7 +206,7 @@ class Exact:
         switches = task.schedule.switches
         count = switching.count_sequences(len(task.rules), len(switches))
         with progress_bar(f"exact, rules that switch, L = {task.length}", count) as advance:
-            by_sequence = switching.ceilings(
+            by_sequence = switching.ceilings_by_sequence(
                 task.rules, switches, task.length, task.horizon, task.goal or 0, advance
             )
         mean = sum(reach.solvable for reach in by_sequence.values()) / len(by_sequence)
@@ -358,7 +358,9 @@ class Oracle:
             ]
             columns: tuple[str, ...] = ("type", "strict success", "mean return", "episodes")
         else:
-            summaries = {side: score.summarise(runs, members) for side, members in sides.items()}
+            summaries = {
+                side: score.summarise_rules(runs, members) for side, members in sides.items()
+            }
             document = head | summaries
             rows = [
                 (

@@ -41,10 +41,12 @@ Baseline = dict[str, Float64[np.ndarray, " R"]]
 def load(exam: Exam, progress: Callable[[str], Any] = lambda name: None) -> dict[str, Baseline]:
     """What each baseline reaches on this exam, rule by rule; one that cannot sit it is left out."""
     shipped = load_shipped(exam)
-    return run_all(exam, progress) if shipped is None else shipped
+    return run_baselines(exam, progress) if shipped is None else shipped
 
 
-def run_all(exam: Exam, progress: Callable[[str], Any] = lambda name: None) -> dict[str, Baseline]:
+def run_baselines(
+    exam: Exam, progress: Callable[[str], Any] = lambda name: None
+) -> dict[str, Baseline]:
     """`load`, run here and now."""
     baselines = {}
     for name in NAMES:
@@ -121,7 +123,7 @@ def dump(exam: Exam, baselines: Mapping[str, Baseline]) -> str:
     return f'{json.dumps(head)[:-1]},\n  "lines": {{\n{policies}\n  }}\n}}\n'
 
 
-def load_kept(exam: Exam, root: Path) -> dict[str, Baseline] | None:
+def load_stored(exam: Exam, root: Path) -> dict[str, Baseline] | None:
     """The baselines of an exam, kept beside the runs or shipped; None if they have not been
     measured."""
     file = root / "lines" / f"{exam.hash}.json"
@@ -150,16 +152,16 @@ def load_or_run(
 ) -> dict[str, Baseline]:
     """What needs no training on this exam; run on the spot once if it is not shipped, then kept."""
     try:
-        known = load_kept(exam, root)
+        known = load_stored(exam, root)
     except files.DamageError:
         known = None
     if known is None:
-        known = run_all(exam, progress)
-        keep(exam, known, root)
+        known = run_baselines(exam, progress)
+        store_baselines(exam, known, root)
     return known
 
 
-def keep(exam: Exam, baselines: Mapping[str, Baseline], root: Path) -> None:
+def store_baselines(exam: Exam, baselines: Mapping[str, Baseline], root: Path) -> None:
     """Write the baselines of an exam beside the runs."""
     file = root / "lines" / f"{exam.hash}.json"
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -289,7 +289,7 @@ def _seating(made: str, policy: Policy, length: int) -> seating.Seating:
     the same answers again in each.
     """
     if made != "by us":
-        drawn = seating.draw()
+        drawn = seating.draw_seating()
         return drawn if policy.backend == "numpy" else replace(drawn, batch=None)
     is_searched = 16 < length <= exact.NUMPY_LENGTH
     at_once = policy.backend == "jax" or is_searched

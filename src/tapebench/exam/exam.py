@@ -179,7 +179,7 @@ class Exam:
                 spans = switching.spans(
                     (int(rule), *following), task.schedule.switches, task.horizon
                 )
-                needed = switching.steps_to_goal(spans, task.length, task.goal or 0)[tape]
+                needed = switching.steps_under_switches(spans, task.length, task.goal or 0)[tape]
                 steps[row, column] = IMPOSSIBLE if needed == exact.UNREACHED else needed
             progress(int(rule))
 
@@ -249,7 +249,9 @@ def make_exam(
         tuple(rule for rule in members if rule in side) for side in (split.train, split.test)
     )
     if task.schedule.switches and trials > 1:
-        raise ValueError("trials meet the same rule again: with a rule that switches there is one")
+        raise ValueError(
+            "trials repeat one rule: where the rule switches there can be only one trial"
+        )
     task = replace(task, schedule=task.schedule.within(train, test))
     return Exam(split.name, train, test, task, episodes, parse_exam(exam), trials, split)
 
@@ -260,7 +262,7 @@ def parse_exam(text: str) -> str:
         return ""
     kind, _, salt = text.partition(":")
     if kind != "fresh" or not salt or not salt.isprintable() or len(salt) > 100:
-        raise ValueError(f"unknown exam {text!r}: use standard, or fresh:SALT with a salt of yours")
+        raise ValueError(f"unknown exam {text!r}: use standard, or fresh:SALT with your own salt")
     return salt
 
 

@@ -188,7 +188,7 @@ class Sitting:
         steps = run(self.policy, self.task, self.start.rows(rows), draws, look)
         if (steps.cells == _INVALID).any():
             raise ValueError(
-                f"policy {self.policy.name!r} chose a cell that is none: "
+                f"policy {self.policy.name!r} chose an action that is no cell: "
                 f"cells are 0 to {self.task.length - 1}"
             )
         return steps
@@ -353,11 +353,11 @@ def exam_start(
 def _vector_env(task: tasks.Task, start: Start) -> tuple[TapeVectorEnv, np.ndarray, np.ndarray]:
     """The vector environment at the start of these episodes, what it shows, and distances."""
     env = TapeVectorEnv(len(start.rule), task=task)
-    obs, info = env.reset(seed=0, options=_given(task, start))
+    obs, info = env.reset(seed=0, options=_reset_options(task, start))
     return env, obs, info["distance"]
 
 
-def _given(task: tasks.Task, start: Start) -> dict[str, Any]:
+def _reset_options(task: tasks.Task, start: Start) -> dict[str, Any]:
     """First states `[B]` as the vector environment takes them."""
     return {
         "rule": start.rule,
@@ -402,7 +402,7 @@ def _run_numpy(
         again = is_over & (trial < trials)
         taken = np.where(again, 0, taken)
         if again.any():
-            following = _given(task, start.trial(trial.clip(max=trials - 1)))
+            following = _reset_options(task, start.trial(trial.clip(max=trials - 1)))
             after, _ = env.reset(options={**following, "reset_mask": again})
         obs = np.where(running[:, None], after, obs)
         if look is None and not (trial < trials).any():

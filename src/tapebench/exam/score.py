@@ -222,7 +222,7 @@ def run_seeds(
     return runs
 
 
-def summarise(runs: Sequence[Episodes], members: Sequence[int]) -> dict[str, Any]:
+def summarise_rules(runs: Sequence[Episodes], members: Sequence[int]) -> dict[str, Any]:
     """Every metric over the rules in `members`, with two intervals.
 
     `seeds` is about the policy's own draws alone; `rules_tapes` is about which rules and start

@@ -278,8 +278,8 @@ def dump_chances(by_policy: dict[str, dict[int, float]], length: int, horizon: i
 def dump_ceilings(solved: dict[int, Reach], length: int, horizon: int) -> str:
     """All rules' counts as the text of a file under `data/exact/`: one rule per line."""
     lines = ",\n".join(
-        f'    "{rule}": {json.dumps(list(reach.histogram))}'
-        for rule, reach in sorted(solved.items())
+        f'    "{rule}": {json.dumps(list(solution.histogram))}'
+        for rule, solution in sorted(solved.items())
     )
     head = f'{{\n  "length": {length},\n  "horizon": {horizon},\n  "goal": "zeros",\n'
     return f'{head}  "histograms": {{\n{lines}\n  }}\n}}\n'

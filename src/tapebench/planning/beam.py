@@ -37,7 +37,7 @@ from tapebench.planning.ball import (
     SMALL,
     Ball,
     ball,
-    evolve,
+    evolve_ring,
     successors,
 )
 from tapebench.tasks.task import Task
@@ -223,7 +223,7 @@ def _beam_pass(
         if attempt.foresight is not None:
             left_alone = after
             for _ in range(attempt.foresight(depth)):
-                left_alone = evolve(left_alone, rule, length, radius)
+                left_alone = evolve_ring(left_alone, rule, length, radius)
             wrong = np.bitwise_count(left_alone ^ np.uint32(goal))
         survivors = _choose(after, wrong, width * attempt.widening, settle(depth)[rows])
         history = [(parents[keep], cells[keep]) for parents, cells in history]

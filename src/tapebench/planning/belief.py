@@ -430,20 +430,20 @@ def identify(
     belief = belief or policy.belief
     if belief is None:
         raise ValueError(f"{policy.name} exposes no belief to watch")
-    outcomes, seen, is_fresh = rollout.watch(
+    played, seen, is_fresh = rollout.watch(
         policy, task, _assessor(belief), rules, episodes, seed=seed, salt=salt
     )
     count, total, hits = seen["tally"][is_fresh].sum(axis=0, dtype=float).T
     filled = np.where(count > 0, count, np.nan)
     steps = np.arange(is_fresh.shape[1])
     last = np.minimum(steps, is_fresh.sum(axis=1, keepdims=True) - 1)
-    shape = (*outcomes.success.shape, -1)
+    shape = (*played.success.shape, -1)
 
     def last_seen(name: str) -> np.ndarray:
         return np.take_along_axis(seen[name], last, axis=1).reshape(shape)
 
     return Identification(
-        episodes=outcomes,
+        episodes=played,
         mass=last_seen("mass"),
         entropy=last_seen("entropy"),
         bits=last_seen("bits"),

@@ -20,7 +20,7 @@ import numpy as np
 
 from tapebench.base import files
 from tapebench.exam import metrics, seating
-from tapebench.exam.baselines import Baseline, load_kept
+from tapebench.exam.baselines import Baseline, load_stored
 from tapebench.exam.bundle import Bundle, BundleError, verify
 from tapebench.exam.by_stratum import why_unknown
 from tapebench.exam.exam import STANDARD, SUBSETS, Exam, from_identity
@@ -318,7 +318,7 @@ def _read_run(path: Path, spec: dict[str, Any], exams: dict[str, Exam]) -> _Run:
     return _Run(run_id, path, spec, exams[identity], last, by_steps, curve, _provenance(path))
 
 
-def find(contests: Iterable[Contest], experiment: str, exam: Exam) -> Contest | None:
+def find_contest(contests: Iterable[Contest], experiment: str, exam: Exam) -> Contest | None:
     """Those who sat this exam in this experiment."""
     for contest in contests:
         if (contest.experiment, contest.exam.hash) == (experiment, exam.hash):
@@ -427,7 +427,7 @@ def _contest(
     known = baselines.get(exam.hash)
     if known is None:
         try:
-            known = load_kept(exam, root)
+            known = load_stored(exam, root)
         except ValueError as error:
             missing.append(f"{error}: tape bench measures it again")
     return Contest(

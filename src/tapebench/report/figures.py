@@ -39,7 +39,7 @@ from tapebench.report.style import (
     styled,
 )
 from tapebench.stats import Interval, Profile
-from tapebench.tasks.render import Panel as Episode
+from tapebench.tasks.render import Spacetime as Episode
 
 ACROSS = 2
 """Panels side by side before there is a second row."""
@@ -235,7 +235,7 @@ class RulePoint:
 
 
 @drawing
-def per_rule(panels: Mapping[str, Sequence[RulePoint]], *, y: str) -> Figure:
+def rule_points(panels: Mapping[str, Sequence[RulePoint]], *, y: str) -> Figure:
     """Each rule a point, coloured and shaped by type; a tick marks the best that is possible.
 
     Rules stand in the same order in every panel: by type, then by ceiling, then by their mean over

@@ -59,7 +59,7 @@ def tables(contest: Contest) -> list[Table]:
             made.append(drop_table(contest))
     if sum(len(entry.seeds) > 1 for entry in contest.entries) > 1:
         made.append(pairwise_table(contest))
-    made.append(rule_table(contest))
+    made.append(every_rule_table(contest))
     return made
 
 
@@ -361,7 +361,7 @@ def pairwise_table(contest: Contest) -> Table:
     )
 
 
-def rule_table(contest: Contest) -> Table:
+def every_rule_table(contest: Contest) -> Table:
     """Every rule: what is possible, and what each agent and line reaches."""
     exam, entries = contest.exam, ranked(contest)
     columns = [Column("rule"), Column("type"), Column("side"), Column("ceiling")]
@@ -458,7 +458,7 @@ def rule_picture(contest: Contest) -> Picture:
         "Performance per rule",
         "Each point is a rule, coloured by its type, hollow if it was seen in training and filled "
         "if held out; ticks mark its exact ceiling. All panels have the rules in the same order.",
-        figures.per_rule(panels, y="success"),
+        figures.rule_points(panels, y="success"),
     )
 
 

@@ -138,15 +138,15 @@ def group(contests: Iterable[Contest]) -> tuple[list[FoldSet], list[Contest]]:
 
 def tables(fold_set: FoldSet) -> list[Table]:
     """Every table of a set."""
-    return [main_table(fold_set), cost_table(fold_set), rule_table(fold_set)]
+    return [fold_table(fold_set), cost_table(fold_set), fold_rule_table(fold_set)]
 
 
 def pictures(fold_set: FoldSet) -> list[Picture]:
     """Every figure of a set."""
-    return [success_picture(fold_set), curve_picture(fold_set)]
+    return [fold_success_picture(fold_set), fold_curve_picture(fold_set)]
 
 
-def main_table(fold_set: FoldSet) -> Table:
+def fold_table(fold_set: FoldSet) -> Table:
     """Success on rules seen and unseen, beyond reflex first, and what being unseen costs."""
     columns = [Column("agent")]
     shown = {
@@ -168,7 +168,7 @@ def main_table(fold_set: FoldSet) -> Table:
                 cells += [*fold_set.means(runs, rules).values(), None]
         count = sum(len(training.scores) for training in runs.trainings.values())
         rows.append(Row((*cells, count, _seconds(fold_set, agent))))
-    for label, kind, by_rule in _beside(fold_set):
+    for label, kind, by_rule in _references(fold_set):
         cells = [label]
         for rules in shown.values():
             cells += [fold_set.mean(by_rule, rules), fold_set.mean(by_rule, rules), None]
@@ -216,7 +216,7 @@ def cost_table(fold_set: FoldSet) -> Table:
     )
 
 
-def rule_table(fold_set: FoldSet) -> Table:
+def fold_rule_table(fold_set: FoldSet) -> Table:
     """Every rule: what is possible, and what each agent reaches having seen it and not."""
     exam, kinds = fold_set.first.exam, strata_by_rule(fold_set.first.exam)
     own = {rule: contest.exam.split for contest in fold_set.contests for rule in contest.exam.test}
@@ -243,7 +243,7 @@ def rule_table(fold_set: FoldSet) -> Table:
     )
 
 
-def success_picture(fold_set: FoldSet) -> Picture:
+def fold_success_picture(fold_set: FoldSet) -> Picture:
     """Seen and unseen success on the rules that matter, beside what needs no training."""
     name, rules = next(iter(fold_set.groups.items()))
     drawn: dict[str, Mapping[str, Interval | float]] = {}
@@ -252,7 +252,7 @@ def success_picture(fold_set: FoldSet) -> Picture:
         means = fold_set.means(runs, rules)
         bars = {"seen": cost.seen, "unseen": cost.unseen} if cost else means
         drawn[agent] = {side: bar for side, bar in bars.items() if bar is not None}
-    for label, _, by_rule in _beside(fold_set):
+    for label, _, by_rule in _references(fold_set):
         level = fold_set.mean(by_rule, rules)
         if level is not None:
             drawn[label] = {"seen": level, "unseen": level}
@@ -264,7 +264,7 @@ def success_picture(fold_set: FoldSet) -> Picture:
     )
 
 
-def curve_picture(fold_set: FoldSet) -> Picture:
+def fold_curve_picture(fold_set: FoldSet) -> Picture:
     """Success in the course of training, mean over the runs of all folds."""
     panels = []
     for side, title in zip(SUBSETS, ("Rules trained on", "Rules held out"), strict=True):
@@ -281,7 +281,7 @@ def curve_picture(fold_set: FoldSet) -> Picture:
                 series.append(Series(agent, curves[0].steps, tuple(float(mean) for mean in means)))
         levels = {
             label: level
-            for label, _, by_rule in _beside(fold_set)
+            for label, _, by_rule in _references(fold_set)
             if (level := fold_set.mean(by_rule, fold_set.groups[ALL])) is not None
         }
         panels.append(Panel(title, tuple(series), levels))
@@ -303,7 +303,7 @@ def _is_trained_apart(contest: Contest) -> bool:
     return all(entry.trained_on == wanted for entry in contest.entries)
 
 
-def _beside(fold_set: FoldSet) -> list[tuple[str, str, np.ndarray]]:
+def _references(fold_set: FoldSet) -> list[tuple[str, str, np.ndarray]]:
     """Name, kind and success by rule of what needs no training, and of what is possible."""
     rows = [(name, REFERENCE, line["success"]) for name, line in fold_set.first.baselines.items()]
     bound = fold_set.bounds

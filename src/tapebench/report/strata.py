@@ -39,7 +39,7 @@ def strata_table(contest: Contest) -> Table | None:
     if not groups:
         return None
     rows = [
-        Row((entry.agent, *(score.success for score in success(contest, entry))))
+        Row((entry.agent, *(score.success for score in stratum_scores(contest, entry))))
         for entry in findings.ranked(contest)
     ]
     bound = bounds.bounds(exam)
@@ -82,7 +82,7 @@ def lacks_bounds(table: Table) -> bool:
     return any(all(cell is None for cell in cells) for cells in rows)
 
 
-def success(contest: Contest, entry: Entry) -> list[GroupScore]:
+def stratum_scores(contest: Contest, entry: Entry) -> list[GroupScore]:
     """An agent's success by stratum and side, with the interval of its success on a side."""
 
     def interval(part: np.ndarray, group: Group) -> Interval:

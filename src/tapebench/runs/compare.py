@@ -180,7 +180,8 @@ def unseen(exam_results: Sequence[ExamResult], name: str | None = None) -> dict[
         ]
         if differing:
             raise ValueError(
-                f"the exams differ in more than their split: {', '.join(differing)}; sit alike ones"
+                f"the exams differ in more than their split: {', '.join(differing)}; "
+                "use exams that differ in nothing else"
             )
     if len({exam.split for exam in exams}) < max(len(exams), 2):
         raise ValueError(
@@ -200,7 +201,9 @@ def unseen(exam_results: Sequence[ExamResult], name: str | None = None) -> dict[
         exam.split for exam, result in zip(exams, trainings, strict=True) if len(result.scores) < 2
     ]
     if few:
-        raise ValueError(f"one seed tells nothing of their spread: add more of {', '.join(few)}")
+        raise ValueError(
+            f"the spread between seeds cannot be told from one: add seeds of {', '.join(few)}"
+        )
     cost = stats.cost_of_unseen(trainings)
     if cost is None:
         raise ValueError("no rules were held out by one split and trained on with another")

@@ -96,7 +96,7 @@ def cost_over_folds(
         training.scores[:, np.array(indices)[within]]
         for training, indices in zip(trainings, columns, strict=True)
     ]
-    cost = estimate(scores, fold, classes)
+    cost = estimate_cost(scores, fold, classes)
     own, others = _weights(scores, fold)
     return FoldCost(
         cost=_interval(cost),
@@ -108,7 +108,7 @@ def cost_over_folds(
     )
 
 
-def estimate(scores: Sequence[np.ndarray], fold: np.ndarray, classes: np.ndarray) -> Estimate:
+def estimate_cost(scores: Sequence[np.ndarray], fold: np.ndarray, classes: np.ndarray) -> Estimate:
     """The cost from success `[..., S, R]` in each fold, the `fold` that holds out each rule `[R]`,
     and the class of kin that it belongs to `[R]`.
 

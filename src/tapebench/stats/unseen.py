@@ -1,8 +1,8 @@
 """What it costs that a rule was not trained on: the same rules, seen by some and not by others.
 
 The drop from seen to held-out rules compares different rules, and which ones were held out decides
-much of it. Two trainings that held out different rules allow for another comparison: each rule is
-then held against itself.
+much of it. Two trainings that held out different rules allow a paired comparison: the same rule,
+trained on and held out.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def cost_of_unseen(trainings: Sequence[Training], of: int | None = None) -> Inte
     once.
     """
     if any(len(training.scores) < 2 for training in trainings):
-        raise ValueError("one of the seeds tells nothing of their spread: at least two needed")
+        raise ValueError("each training needs two seeds or more, to show their spread")
     if not trainings:
         return None
     known = np.unique(np.concatenate([training.rules for training in trainings]))

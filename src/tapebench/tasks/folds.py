@@ -38,7 +38,7 @@ def core_measures(universe: Universe = ELEMENTARY) -> dict[int, Measure]:
 @cache
 def core_strata(universe: Universe = ELEMENTARY) -> dict[int, str]:
     """The stratum of every rule in the task of the folds."""
-    return {rule: measure.stratum for rule, measure in core_measures(universe).items()}
+    return {rule: numbers.stratum for rule, numbers in core_measures(universe).items()}
 
 
 @cache

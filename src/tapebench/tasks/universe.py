@@ -27,7 +27,7 @@ class Universe:
     @cached_property
     def features(self) -> Mapping[int, features.Rule]:
         """Features, type and relatives by rule."""
-        return {row.rule: row for row in features.table()}
+        return {row.rule: row for row in features.feature_table()}
 
     def ceilings(self, length: int, horizon: int) -> Mapping[int, exact.Reach]:
         """Exact reachability of the zero tape by rule, where it is shipped; else a `ValueError`."""

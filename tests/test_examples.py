@@ -23,10 +23,10 @@ def examples_are_importable(monkeypatch):
 @pytest.mark.slow
 def test_a_stable_baselines_model_takes_the_exam_by_the_factory_road():
     exam = make_exam(length=8, horizon=8)
-    found = evaluation.evaluate("sb3_agent:make", exam)
-    assert found.policy == "sb3_agent:make"
-    by_chance = found.score["lines"]["random"]["id"]
-    assert found.score["id"]["success"] > by_chance + 0.03, "it has learned something"
+    outcome = evaluation.evaluate("sb3_agent:make", exam)
+    assert outcome.policy == "sb3_agent:make"
+    by_chance = outcome.score["lines"]["random"]["id"]
+    assert outcome.score["id"]["success"] > by_chance + 0.03, "it has learned something"
 
 
 @pytest.mark.slow
@@ -42,14 +42,14 @@ def test_a_model_trained_on_the_registered_environment_plays_the_exam_as_it_play
     model = PPO("MlpPolicy", envs, n_steps=32, batch_size=64, seed=0, device="cpu").learn(512)
     assert model.num_timesteps == 512
     exam = make_exam(**options, rules=[0, 4, 108, 204], episodes=3)
-    found = evaluation.evaluate(Adapter(model), exam)
-    assert found.policy == "Adapter"
-    assert not found.sees_rule
-    (run,) = found.runs
+    outcome = evaluation.evaluate(Adapter(model), exam)
+    assert outcome.policy == "Adapter"
+    assert not outcome.sees_rule
+    (run,) = outcome.runs
     for side, rules in (("id", exam.train), ("ood", exam.test)):
         assert len(rules) == 2
         on_these = run.success[np.isin(exam.rules, rules)]
-        assert found.score[side]["success"] == pytest.approx(on_these.mean())
+        assert outcome.score[side]["success"] == pytest.approx(on_these.mean())
     env = gymnasium.make("Tape-v0", **options, rules="all")
     for index, rule in enumerate(exam.rules.tolist()):
         for episode in range(3):
@@ -67,10 +67,10 @@ def test_a_model_trained_on_the_registered_environment_plays_the_exam_as_it_play
 @pytest.mark.slow
 def test_a_torch_agent_with_memory_takes_the_exam_in_its_own_process():
     exam = make_exam(length=16, horizon=16, trials=2, rules=[4, 30, 110, 204, 232], episodes=10)
-    found = evaluation.evaluate("torch_agent:make", exam, subprocess=True)
-    assert found.runs[0].success[exam.rules == 204].all()
+    outcome = evaluation.evaluate("torch_agent:make", exam, subprocess=True)
+    assert outcome.runs[0].success[exam.rules == 204].all()
     again = evaluation.evaluate("torch_agent:make", exam)
-    np.testing.assert_array_equal(found.runs[0].cells, again.runs[0].cells)
+    np.testing.assert_array_equal(outcome.runs[0].cells, again.runs[0].cells)
 
 
 def test_the_torch_agents_memory_finds_the_rule():

@@ -275,14 +275,14 @@ def test_a_goal_given_at_reset_holds_for_that_episode_only():
 
 def test_what_step_returned_is_not_changed_by_later_steps():
     env = make_vec(num_envs=4, length=8, horizon=2, autoreset_mode="SameStep")
-    kept = [env.reset(seed=0)]
+    returned = [env.reset(seed=0)]
     copies = []
     for t in range(6):
-        kept.append(env.step(np.full(4, t)))
-        copies.append(repr(kept))
-    kept.append(env.reset())
+        returned.append(env.step(np.full(4, t)))
+        copies.append(repr(returned))
+    returned.append(env.reset())
     for t, shown in enumerate(copies):
-        assert repr(kept[: t + 2]) == shown
+        assert repr(returned[: t + 2]) == shown
 
 
 def test_a_copy_of_an_environment_goes_on_like_the_original():
@@ -316,11 +316,11 @@ def test_a_refused_reset_leaves_the_episode_as_it_was():
     ],
 )
 def test_a_density_that_leaves_only_the_goal_still_starts_elsewhere(options):
-    given = {"goal": "zeros"} if options.get("goal") == "111" else {}
+    goal_option = {"goal": "zeros"} if options.get("goal") == "111" else {}
     for seed in range(20):
-        _, info = make(length=3, **options).reset(seed=seed, options=dict(given))
+        _, info = make(length=3, **options).reset(seed=seed, options=dict(goal_option))
         assert info["distance"] > 0
-    _, info = make_vec(num_envs=50, length=3, **options).reset(seed=0, options=dict(given))
+    _, info = make_vec(num_envs=50, length=3, **options).reset(seed=0, options=dict(goal_option))
     assert (info["distance"] > 0).all()
 
 
@@ -356,8 +356,8 @@ def test_a_partial_reset_gives_each_environment_its_own_options_and_leaves_the_o
     env.step(np.array([0, 1, 2]))
     tapes, goals = np.eye(3, 8, dtype=int), np.eye(3, 8, k=4, dtype=int)
     mask = np.array([False, True, False])
-    given = {"reset_mask": mask, "rule": [1, 2, 3], "tape": tapes, "goal": goals}
-    obs, info = env.reset(options=given)
+    options = {"reset_mask": mask, "rule": [1, 2, 3], "tape": tapes, "goal": goals}
+    obs, info = env.reset(options=options)
     assert info["rule"].tolist() == [204, 2, 204]
     assert obs[1, :8].tolist() == tapes[1].tolist()
     assert obs[1, 9:].tolist() == goals[1].tolist()
@@ -584,11 +584,11 @@ def test_rules_that_follow_are_drawn_from_the_others_and_fixed_by_the_seed(vecto
             )
         return later
 
-    found = play(3)
-    assert found == play(3)
-    assert found != play(4)
-    assert all(a != b != c for a, b, c in found)
-    assert {rule for rules in found for rule in rules} == {0, 30, 90, 110, 204}
+    sequences = play(3)
+    assert sequences == play(3)
+    assert sequences != play(4)
+    assert all(a != b != c for a, b, c in sequences)
+    assert {rule for rules in sequences for rule in rules} == {0, 30, 90, 110, 204}
 
 
 def test_a_schedule_moves_no_other_draw():
@@ -602,7 +602,7 @@ def test_a_schedule_moves_no_other_draw():
 def test_rules_to_switch_to_are_checked():
     plain, switching = make(length=8).unwrapped, make(**SWITCHING).unwrapped
     several = make_vec(num_envs=3, **SWITCHING)
-    for env, asked, message in (
+    for env, options, message in (
         (plain, {"switch_to": [30]}, "set switch"),
         (switching, {"switch_to": [30]}, "2 of the rules"),
         (switching, {"switch_to": [30, 300]}, "0 to 255"),
@@ -611,5 +611,5 @@ def test_rules_to_switch_to_are_checked():
         (several, {"rule": 45}, "rule 45 is not one of the task's"),
     ):
         with pytest.raises(ValueError, match=message):
-            env.reset(options=asked)
+            env.reset(options=options)
     switching.reset(options={"rule": 45, "switch_to": [30, 30]})

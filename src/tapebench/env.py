@@ -303,28 +303,28 @@ def make(
 
     `packed` chooses observations as words, see `TapeEnv`.
     """
-    chosen = resolve(task, options)
+    task = resolve(task, options)
     env = TapeEnv(
-        length=chosen.length,
-        reward=chosen.reward,
-        random_goal=chosen.goal is None,
-        observe_goal=chosen.observe_goal,
+        length=task.length,
+        reward=task.reward,
+        random_goal=task.goal is None,
+        observe_goal=task.observe_goal,
         packed=packed,
-        reveal_rule=chosen.reveal_rule,
-        family=chosen.family,
-        schedule=Schedule(chosen.schedule.switches),
+        reveal_rule=task.reveal_rule,
+        family=task.family,
+        schedule=Schedule(task.schedule.switches),
     )
-    schedule = chosen.schedule
-    table, num_rules = rule_table(schedule.order(chosen.rules), chosen.universe)
+    schedule = task.schedule
+    table, num_rules = rule_table(schedule.order(task.rules), task.universe)
     params = EnvParams(
         rules=table,
         num_rules=num_rules,
-        goal=jnp.asarray(space.to_words(chosen.goal or 0, chosen.length)),
-        hidden=jnp.asarray(space.to_words(chosen.hidden, chosen.length)),
-        horizon=jnp.int32(chosen.horizon),
-        success_bonus=jnp.float32(chosen.success_bonus),
-        start_density=jnp.float32(chosen.start_density),
-        noise=jnp.float32(chosen.noise),
+        goal=jnp.asarray(space.to_words(task.goal or 0, task.length)),
+        hidden=jnp.asarray(space.to_words(task.hidden, task.length)),
+        horizon=jnp.int32(task.horizon),
+        success_bonus=jnp.float32(task.success_bonus),
+        start_density=jnp.float32(task.start_density),
+        noise=jnp.float32(task.noise),
         num_seen=jnp.uint32(len(schedule.seen)) if schedule.switches else None,
     )
     return env, params

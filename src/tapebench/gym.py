@@ -128,25 +128,25 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Float32[np.ndarray, " D"], dict[str, Any]]:
         super().reset(seed=seed)
-        given = _check_options(options, ("rule", "tape", "goal", "switch_to"))
+        options = _check_options(options, ("rule", "tape", "goal", "switch_to"))
         length, rules, schedule = self.task.length, self.task.rules, self.task.schedule
         # The rule is drawn even where it is given, so that the draws after it do not move.
         rule = rules[int(self.np_random.integers(len(rules)))]
-        if "rule" in given:
-            rule = self.task.family.check_rule(given["rule"])
-        if "goal" in given:
-            goal = parse_goal(given["goal"], length)
+        if "rule" in options:
+            rule = self.task.family.check_rule(options["rule"])
+        if "goal" in options:
+            goal = parse_goal(options["goal"], length)
         else:
             goal = self._draw(0.5) if self.task.goal is None else self.task.goal
-        if "tape" in given:
-            tape = parse_tape(given["tape"], length)
+        if "tape" in options:
+            tape = parse_tape(options["tape"], length)
             if tape == goal:
                 raise ValueError("the start tape is the goal: give another tape or goal")
         else:
             tape = self._draw_start(goal)
         later: Any = ()
-        if "switch_to" in given:
-            later = _check_later(given["switch_to"], self.task, 1)[0].tolist()
+        if "switch_to" in options:
+            later = _check_later(options["switch_to"], self.task, 1)[0].tolist()
         elif schedule.switches:
             drawn = self.np_random.integers(2**32, size=(2, 1), dtype=np.uint32)
             later = schedule.later_rules(seeding.Stream(*drawn), np.array([rule]), rules)
@@ -170,8 +170,8 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
                 if self._started
                 else "call reset() before step()"
             )
-        chosen = self.task
-        length = chosen.length
+        task = self.task
+        length = task.length
         try:
             cell = operator.index(action)
         except TypeError:
@@ -179,16 +179,16 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
         if not 0 <= cell < length:
             raise ValueError(f"action {cell} is no cell: choose from 0 to {length - 1}")
         tape = self._update(self._tape ^ (1 << cell), self._law, self._space)
-        if chosen.noise:
-            tape ^= self._draw(chosen.noise)
+        if task.noise:
+            tape ^= self._draw(task.noise)
         distance = self._distances[(tape ^ self._goal).bit_count()]
-        paid = reward(chosen.reward, self._distance, distance, self._bonus)
+        paid = reward(task.reward, self._distance, distance, self._bonus)
         self._tape, self._distance, self._t = tape, distance, self._t + 1
         if self._t in self._coming:
             self._rule = self._coming[self._t]
-            self._law = chosen.family.compile(self._rule)
+            self._law = task.family.compile(self._rule)
         terminated = distance == 0
-        truncated = self._t >= chosen.horizon and not terminated
+        truncated = self._t >= task.horizon and not terminated
         self._ended = terminated or truncated
         if self.render_mode is not None:
             self._history.append(tape)
@@ -232,11 +232,11 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
         return cells
 
     def _observe(self) -> np.ndarray:
-        chosen = self.task
+        task = self.task
         # Bytes end to end, not array by array: at this size NumPy's overhead is what costs.
-        observation = self._cells(self._tape & ~chosen.hidden if chosen.hidden else self._tape)
+        observation = self._cells(self._tape & ~task.hidden if task.hidden else self._tape)
         observation += self._times[self._t]
-        if chosen.observe_goal:
+        if task.observe_goal:
             observation += self._cells(self._goal)
         return np.frombuffer(observation, "<f4")
 
@@ -319,10 +319,10 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     ) -> tuple[Float32[np.ndarray, "E D"], dict[str, Any]]:
         super().reset(seed=seed)
         known = ("rule", "tape", "goal", "switch_to", "stream", "reset_mask")
-        given = _check_options(options, known)
-        restarted = self._check_reset_mask(given.get("reset_mask", self._everyone))
+        options = _check_options(options, known)
+        restarted = self._check_reset_mask(options.get("reset_mask", self._everyone))
         self._distance = self._distance.copy()
-        self._start(np.flatnonzero(restarted), given)
+        self._start(np.flatnonzero(restarted), options)
         self._over = self._over[~restarted[self._over]]
         self._started = True
         return self._observe(), self._info()
@@ -339,7 +339,7 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         if not self._started:
             raise ResetNeeded("call reset() before step()")
         cells = self._check_actions(actions)
-        chosen, length = self.task, self.task.length
+        task, length = self.task, self.task.length
         if self.autoreset_mode is AutoresetMode.DISABLED and len(self._over):
             raise ResetNeeded(
                 f"episode {int(self._over[0])} has ended: "
@@ -347,18 +347,18 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             )
         flipped = space.flip(self._tape, cells)
         self._tape = self._update(flipped, tuple(self._law), self._space)
-        if chosen.noise:
+        if task.noise:
             lane = seeding.NOISE + self._t[:, None].astype(np.uint32) * np.uint32(length)
-            self._tape ^= starts.bernoulli_words(self._stream, lane, chosen.noise, length)
+            self._tape ^= starts.bernoulli_words(self._stream, lane, task.noise, length)
         before, self._distance = self._distance, space.distance(self._tape, self._goal, length)
         self._t += 1
         for number, switch in enumerate(self._switches):
             changing = np.flatnonzero(self._t == switch)
             self._set_rules(changing, self._later[changing, number])
         terminated = self._distance == 0
-        truncated = (self._t >= chosen.horizon) & ~terminated
-        bonus = np.float32(chosen.success_bonus)
-        paid = reward(chosen.reward, before, self._distance, bonus)
+        truncated = (self._t >= task.horizon) & ~terminated
+        bonus = np.float32(task.success_bonus)
+        paid = reward(task.reward, before, self._distance, bonus)
         if self.autoreset_mode is AutoresetMode.NEXT_STEP and len(self._over):
             self._start(self._over, {})
             paid[self._over] = 0.0
@@ -371,45 +371,45 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             self._start(self._over, {})
         return self._observe(), paid, terminated, truncated, self._info() | final
 
-    def _start(self, which: np.ndarray, given: dict[str, Any]) -> None:
+    def _start(self, which: np.ndarray, options: dict[str, Any]) -> None:
         """Begin an episode in the environments `which`, drawing what is not given.
 
         Nothing changes before everything that was given has been checked.
         """
-        chosen, length, words = self.task, self.task.length, self._tape.shape[-1]
+        task, length, words = self.task, self.task.length, self._tape.shape[-1]
         # Raw 64-bit words: one for the stream, one for the rule, then those of goal and tape.
         raw = self.np_random.bit_generator.random_raw(size=(len(which), 2 + words))
         drawn = raw.astype("<u8", copy=False).view("<u4")
-        if "stream" in given:
-            identity, counter = _check_stream(given["stream"], self.num_envs)
+        if "stream" in options:
+            identity, counter = _check_stream(options["stream"], self.num_envs)
             stream = seeding.Stream(identity[which], counter[which])
         else:
             stream = seeding.Stream(drawn[:, 0], drawn[:, 1])
-        if "rule" in given:
-            rule = _check_rules(given["rule"], self.num_envs, chosen.family)[which]
+        if "rule" in options:
+            rule = _check_rules(options["rule"], self.num_envs, task.family)[which]
         else:
             rule = self._rules[(raw[:, 1] >> 32) * len(self._rules) >> 32]
-        if "goal" in given:
-            goal = self._parse_tapes("goal", given["goal"])[which]
-        elif chosen.goal is None:
+        if "goal" in options:
+            goal = self._parse_tapes("goal", options["goal"])[which]
+        elif task.goal is None:
             goal = drawn[:, 4 : 4 + words] & space.full(length)
         else:
             goal = self._fixed_goal
-        if "tape" in given:
-            tape = self._parse_tapes("tape", given["tape"])[which]
+        if "tape" in options:
+            tape = self._parse_tapes("tape", options["tape"])[which]
             if (tape == goal).all(axis=-1).any():
                 raise ValueError("a start tape is its goal: give another tape or goal")
-        elif chosen.start_density == 0.5:
+        elif task.start_density == 0.5:
             tape = goal ^ starts.nonzero_words(drawn[:, 4 + words :], length)
         else:
             tape = self._draw_biased(goal, len(which))
-        if "switch_to" in given:
-            later = _check_later(given["switch_to"], chosen, self.num_envs)[which]
+        if "switch_to" in options:
+            later = _check_later(options["switch_to"], task, self.num_envs)[which]
         elif self._switches:
-            later = chosen.schedule.later_rules(stream, rule, chosen.rules)
+            later = task.schedule.later_rules(stream, rule, task.rules)
         else:
             later = self._later[which]
-        if chosen.noise:
+        if task.noise:
             self._stream.identity[which] = stream.identity
             self._stream.counter[which] = stream.counter
         self._later[which] = later
@@ -436,21 +436,21 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         tape[(tape == goal).all(axis=-1), 0] ^= np.uint32(1)
         return tape
 
-    def _parse_tapes(self, name: str, given: Any) -> np.ndarray:
+    def _parse_tapes(self, name: str, cells: Any) -> np.ndarray:
         """A tape for all or one for each, given as cells, as words `[N, W]`."""
         length = self.task.length
-        if name == "goal" and isinstance(given, str):
-            words = space.to_words(parse_goal(given, length), length)
+        if name == "goal" and isinstance(cells, str):
+            words = space.to_words(parse_goal(cells, length), length)
         else:
-            words = space.pack(parse_cells(given, length, name, self.num_envs))
+            words = space.pack(parse_cells(cells, length, name, self.num_envs))
         return np.broadcast_to(words, self._tape.shape)
 
     def _observe(self) -> np.ndarray:
-        chosen, length = self.task, self.task.length
-        tape = self._tape & ~self._hidden if chosen.hidden else self._tape
+        task, length = self.task, self.task.length
+        tape = self._tape & ~self._hidden if task.hidden else self._tape
         observation = self._cells(tape)
-        observation[:, length] = self._t.astype(np.float32) / np.float32(chosen.horizon)
-        if chosen.observe_goal:
+        observation[:, length] = self._t.astype(np.float32) / np.float32(task.horizon)
+        if task.observe_goal:
             goal = self._cells(self._goal)[:, :length]
             return np.concatenate([observation, goal], axis=1)
         return observation
@@ -522,15 +522,15 @@ def _shares(whole: int) -> np.ndarray:
     return np.arange(whole + 1, dtype="<f4") / np.float32(whole)
 
 
-def _observation_space(chosen: Task) -> spaces.Box:
-    return spaces.Box(0.0, 1.0, (chosen.observation_size,), np.float32)
+def _observation_space(task: Task) -> spaces.Box:
+    return spaces.Box(0.0, 1.0, (task.observation_size,), np.float32)
 
 
 def _check_options(options: dict[str, Any] | None, known: tuple[str, ...]) -> dict[str, Any]:
-    given = dict(options or {})
-    for name in given:
+    options = dict(options or {})
+    for name in options:
         one_of("reset option", name, known)
-    return given
+    return options
 
 
 def _check_rules(rule: Any, num: int, family: Family) -> np.ndarray:

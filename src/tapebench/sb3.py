@@ -75,11 +75,11 @@ class TapeVecEnv(VecEnv):
         return [False] * len(self._indices(indices))
 
     def _indices(self, indices: int | Iterable[int] | None) -> Sequence[int]:
-        chosen = list(self._get_indices(indices))
-        if any(not 0 <= index < self.num_envs for index in chosen):
-            raise IndexError(f"environments are 0 to {self.num_envs - 1}, not {chosen}")
-        return chosen
+        numbers = list(self._get_indices(indices))
+        if any(not 0 <= index < self.num_envs for index in numbers):
+            raise IndexError(f"environments are 0 to {self.num_envs - 1}, not {numbers}")
+        return numbers
 
     def _info_of(self, info: dict[str, Any], index: int) -> dict[str, Any]:
-        found: dict[str, Any] = {"distance": float(info["distance"][index])}
-        return found | ({"rule": int(info["rule"][index])} if "rule" in info else {})
+        own: dict[str, Any] = {"distance": float(info["distance"][index])}
+        return own | ({"rule": int(info["rule"][index])} if "rule" in info else {})

@@ -186,16 +186,16 @@ def test_a_policy_needs_only_what_was_learned(name):
     agent, _ = small_agent(name)
     state = agent.init(jax.random.key(0))
     arrays, shape = api.to_arrays(state), jax.eval_shape(agent.init, jax.random.key(0))
-    kept = api.learned(arrays)
-    assert 0 < len(kept) < len(arrays)
+    weights = api.learned(arrays)
+    assert 0 < len(weights) < len(arrays)
     memories = [
-        jax.tree.leaves(agent.policy(api.from_learned(shape, given)).init(None, 2))
-        for given in (arrays, kept)
+        jax.tree.leaves(agent.policy(api.from_learned(shape, tensors)).init(None, 2))
+        for tensors in (arrays, weights)
     ]
     for whole, part in zip(*memories, strict=True):
         np.testing.assert_array_equal(whole, part)
     with pytest.raises(ValueError, match="only on one side"):
-        api.from_learned(shape, dict(list(kept.items())[1:]))
+        api.from_learned(shape, dict(list(weights.items())[1:]))
 
 
 @pytest.mark.parametrize(

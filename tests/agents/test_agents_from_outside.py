@@ -59,7 +59,7 @@ def test_what_results_name_is_not_imported_from_here(mine):
         agents.load("mine.reinforce")
 
 
-def spec_of(**given):
+def spec_of(**fields):
     return training.RunSpec(
         agent="mine.reinforce",
         seed=0,
@@ -71,7 +71,7 @@ def spec_of(**given):
         episodes=1,
         last=1,
         rules=(0, 4),
-        **given,
+        **fields,
     )
 
 

@@ -75,7 +75,7 @@ def test_a_law_of_five_cells_updates_like_a_loop():
             ]
             for row in cells
         ]
-        after = balls.evolve(tapes, rule, length, radius=2)
+        after = balls.evolve_ring(tapes, rule, length, radius=2)
         np.testing.assert_array_equal(space.unpack(after[:, None], length), wanted)
         ones = np.tile(rule >> np.arange(32) & 1, (6, 1)).astype(bool)
         np.testing.assert_array_equal(automata.follow(ones, cells.astype(np.uint8)), wanted)
@@ -86,11 +86,11 @@ def test_predecessors_under_a_law_of_five_cells_are_all_of_them():
     for length in (4, 9):
         every = np.arange(2**length, dtype=np.uint32)
         rule = int(rng.integers(2**32))
-        after = balls.evolve(every, rule, length, radius=2)
+        after = balls.evolve_ring(every, rule, length, radius=2)
         targets = np.unique(after)[:20]
-        found, are_all = balls.predecessors(targets, rule, length, 10**6, rng, radius=2)
+        predecessors, are_all = balls.predecessors(targets, rule, length, 10**6, rng, radius=2)
         assert are_all
-        assert sorted(found) == every[np.isin(after, targets)].tolist()
+        assert sorted(predecessors) == every[np.isin(after, targets)].tolist()
 
 
 def test_a_law_is_narrow_exactly_if_the_outer_cells_do_not_matter():
@@ -133,25 +133,25 @@ def test_what_is_found_for_a_tape_does_not_depend_on_what_was_asked_before(
 ):
     monkeypatch.setattr(automata, "_WAYS", {})
     monkeypatch.setattr(automata.search, "PASSES", automata.search.PASSES[:2])
-    chosen = []
+    batches = []
     choose = automata.search._choose
     monkeypatch.setattr(
         automata.search,
         "_choose",
-        lambda tapes, *rest: chosen.append(tapes) or choose(tapes, *rest),
+        lambda tapes, *rest: batches.append(tapes) or choose(tapes, *rest),
     )
     config = automata.Config(beam=16)
     num = automata.search.ROWS + 4
     cells = np.random.default_rng(0).integers(2, size=(num, length))
     tapes, goal = space.pack(cells), space.to_words(0, length).tolist()
     budget = [length - number % 3 for number in range(num)]
-    together = automata.find_ways(config, tapes, budget, law(rule), length, goal)
+    together = automata.plan_ways(config, tapes, budget, law(rule), length, goal)
     assert any(together)
-    assert len(chosen) > 2
-    assert automata.find_ways(config, tapes, budget, law(rule), length, goal) == together
+    assert len(batches) > 2
+    assert automata.plan_ways(config, tapes, budget, law(rule), length, goal) == together
     monkeypatch.setattr(automata, "_MAX_WAYS", 3)
     for number in (num - 1, *range(0, num, 5)):
-        (alone,) = automata.find_ways(
+        (alone,) = automata.plan_ways(
             config, tapes[[number]], [budget[number]], law(rule), length, goal
         )
         assert alone == together[number]
@@ -202,7 +202,7 @@ def test_confidence_is_how_often_the_model_is_right(steps):
     rules = splits.load("fps30").train * 4
     memory, _ = memory_after(agent.policy(state), rules, steps, length=8)
     belief = automata.believe(memory, 8.0)
-    present = automata.presence(automata.flip(memory.cells, memory.cell))
+    present = automata.presence(automata.flip_cells(memory.cells, memory.cell))
     right = belief.ones == np.stack([table(rule) for rule in rules])
     for low, high in ((0.0, 0.7), (0.7, 0.95), (0.95, 1.0)):
         there = present & (belief.prob >= low) & (belief.prob <= high)
@@ -239,17 +239,17 @@ def test_it_solves_fixed_rules():
     state = agent.init(seeding.key(0, "automata"))
     for _ in range(3):
         state, _ = agent.train(state)
-    found = rollout(agent.policy(state), task, episodes=20)
-    assert found.success[0].all()
-    assert found.success.mean() > 0.9
+    episodes = rollout(agent.policy(state), task, episodes=20)
+    assert episodes.success[0].all()
+    assert episodes.success.mean() > 0.9
 
 
 def test_held_out_rules_are_solved_as_well_as_those_trained_on():
     agent, state, _ = learned()
     split = splits.load("fps30")
     task = make_task(length=16, horizon=16, rules="all")
-    found = rollout(agent.policy(state), task, HELD_OUT, episodes=4)
-    assert found.success.mean() > 0.9 * 0.434
+    episodes = rollout(agent.policy(state), task, HELD_OUT, episodes=4)
+    assert episodes.success.mean() > 0.9 * 0.434
     some = rollout(agent.policy(state), task, split.train[::8], episodes=4)
     assert some.success.mean() > 0.45
 

@@ -38,16 +38,16 @@ def episodes(steps=14, num=5, horizon=6):
 
 def test_a_share_of_the_uniform_distribution_is_in_every_categorical_one():
     logits = jnp.array([[0.0, 50.0, 0.0, 0.0], [1.0, 2.0, 3.0, 4.0]])
-    found = np.exp(rssm.mix(logits, 0.1))
+    mixed = np.exp(rssm.mix_uniform(logits, 0.1))
     plain = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
-    np.testing.assert_allclose(found, 0.9 * plain + 0.1 / 4, rtol=1e-5)
-    np.testing.assert_allclose(found[0], [0.025, 0.925, 0.025, 0.025], rtol=1e-5)
+    np.testing.assert_allclose(mixed, 0.9 * plain + 0.1 / 4, rtol=1e-5)
+    np.testing.assert_allclose(mixed[0], [0.025, 0.925, 0.025, 0.025], rtol=1e-5)
 
 
 def test_classes_are_drawn_as_often_as_they_are_likely():
     probs = np.array([0.5, 0.0, 0.2, 0.3])
     number = np.random.default_rng(0).random((20_000, 1), np.float32)
-    drawn = rssm.pick(number, jnp.log(jnp.broadcast_to(probs, (20_000, 1, 4))))
+    drawn = rssm.sample_one_hot(number, jnp.log(jnp.broadcast_to(probs, (20_000, 1, 4))))
     np.testing.assert_allclose(np.sort(drawn)[..., 0, :], [[0, 0, 0, 1]] * 20_000, atol=1e-6)
     np.testing.assert_allclose(drawn.mean(axis=(0, 1)), probs, atol=0.015)
 
@@ -58,10 +58,10 @@ def test_the_gradient_of_a_draw_is_that_of_its_probabilities():
     number = rng.random((6, 3), np.float32)
 
     def through(logits):
-        return (weight * rssm.pick(number, rssm.mix(logits, 0.01))).sum()
+        return (weight * rssm.sample_one_hot(number, rssm.mix_uniform(logits, 0.01))).sum()
 
     def plain(logits):
-        return (weight * jnp.exp(rssm.mix(logits, 0.01))).sum()
+        return (weight * jnp.exp(rssm.mix_uniform(logits, 0.01))).sum()
 
     np.testing.assert_allclose(jax.grad(through)(logits), jax.grad(plain)(logits), atol=1e-6)
 
@@ -69,7 +69,7 @@ def test_the_gradient_of_a_draw_is_that_of_its_probabilities():
 def test_the_divergence_is_summed_over_all_variables():
     rng = np.random.default_rng(2)
     p, q = rng.dirichlet(np.ones(4), size=(2, 5, 3, 2))
-    found = rssm.divergence(jnp.log(p), jnp.log(q))
+    divergence = rssm.kl_divergence(jnp.log(p), jnp.log(q))
     wanted = np.zeros(5)
     for b in range(5):
         for place in range(3):
@@ -77,7 +77,7 @@ def test_the_divergence_is_summed_over_all_variables():
                 for c in range(4):
                     one, two = p[b, place, variable, c], q[b, place, variable, c]
                     wanted[b] += one * np.log(one / two)
-    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+    np.testing.assert_allclose(divergence, wanted, rtol=1e-4)
 
 
 def test_symexp_undoes_symlog():
@@ -95,20 +95,20 @@ def test_nothing_passes_over_the_start_of_an_episode(network):
     _, model = untrained(network)
     batch = episodes()
     run = jax.jit(lambda obs, action: model.world.filter(obs, action, batch.is_first, None))
-    found = run(batch.obs, batch.action)
+    filtered = run(batch.obs, batch.action)
     since = np.asarray(batch.is_first).cumsum(axis=0)
     assert since.max() > 1
     starts = np.asarray(batch.is_first)
-    np.testing.assert_array_equal(np.asarray(found.latent.hidden)[starts], 0.0)
+    np.testing.assert_array_equal(np.asarray(filtered.latent.hidden)[starts], 0.0)
     # Another past, up to the last start of each sequence, is the same from there on.
     past = since < since[-1]
     obs = jnp.where(past[..., None] & (np.arange(9) < 8), 1.0 - batch.obs, batch.obs)
     action = jnp.where(past, 7 - batch.action, batch.action)
     other = run(obs, action)
     assert past.any()
-    for one, two in zip(jax.tree.leaves(found), jax.tree.leaves(other), strict=True):
+    for one, two in zip(jax.tree.leaves(filtered), jax.tree.leaves(other), strict=True):
         np.testing.assert_array_equal(np.asarray(one)[~past], np.asarray(two)[~past])
-    assert not np.array_equal(found.ahead[0], other.ahead[0])
+    assert not np.array_equal(filtered.ahead[0], other.ahead[0])
 
 
 @pytest.mark.slow
@@ -122,11 +122,11 @@ def test_the_policy_remembers_what_the_model_makes_of_the_episode(network):
     for obs in batch.obs:
         memory, action = step(memory, obs, None)
         actions.append(action)
-    found = jax.jit(lambda *x: model.world.filter(*x, None))(
+    filtered = jax.jit(lambda *x: model.world.filter(*x, None))(
         batch.obs, jnp.stack(actions), batch.is_first
     )
-    np.testing.assert_allclose(memory.hidden, found.ahead[-1], atol=1e-5)
-    likeliest = model.policy(found.latent).argmax(axis=-1)
+    np.testing.assert_allclose(memory.hidden, filtered.ahead[-1], atol=1e-5)
+    likeliest = model.policy(filtered.latent).argmax(axis=-1)
     np.testing.assert_array_equal(jnp.stack(actions), likeliest)
 
 
@@ -137,15 +137,15 @@ def test_the_cells_turn_with_the_tape():
     predict = jax.jit(lambda *x: rssm.predict(world, jax.random.key(0), *x, 3, samples=200))
     see = jax.jit(lambda *x: world.filter(*x, None))
     turned_obs, turned_action = turn(np.asarray(batch.obs), 3), (batch.action + 3) % 8
-    found = see(batch.obs, batch.action, batch.is_first)
+    filtered = see(batch.obs, batch.action, batch.is_first)
     turned = see(turned_obs, turned_action, batch.is_first)
-    np.testing.assert_allclose(turned.ahead, np.roll(found.ahead, 3, axis=-2), atol=1e-4)
-    logits, others = model.policy(found.latent), model.policy(turned.latent)
+    np.testing.assert_allclose(turned.ahead, np.roll(filtered.ahead, 3, axis=-2), atol=1e-4)
+    logits, others = model.policy(filtered.latent), model.policy(turned.latent)
     np.testing.assert_allclose(others, np.roll(logits, 3, axis=-1), atol=1e-5)
     assert np.ptp(logits) > 1e-4
-    value, same = model.critic(found.latent.features), model.critic(turned.latent.features)
+    value, same = model.critic(filtered.latent.features), model.critic(turned.latent.features)
     np.testing.assert_allclose(same, value, atol=1e-4)
-    for one, two in zip(world.outcome(found.ahead), world.outcome(turned.ahead), strict=True):
+    for one, two in zip(world.outcome(filtered.ahead), world.outcome(turned.ahead), strict=True):
         np.testing.assert_allclose(one, two, atol=1e-4)
     # Draws are of the places and do not turn; their means do.
     cells = predict(batch.obs, batch.action).cells
@@ -171,18 +171,18 @@ def test_the_loss_is_that_of_a_plain_computation():
     config, model = untrained("mlp", free_nats=1.0)
     batch, key = episodes(), jax.random.key(3)
     run = jax.jit(partial(dreamer.world_loss, config))
-    total, (parts, found) = run(model.world, key, batch, 1 / 6)
-    world, (hidden, z, _) = model.world, found.latent
+    total, (parts, filtered) = run(model.world, key, batch, 1 / 6)
+    world, (hidden, z, _) = model.world, filtered.latent
     np.testing.assert_allclose(z.reshape(14, 5, 4, 4).sum(axis=-1), 1.0, atol=1e-5)
     tape, logits = np.asarray(batch.obs[..., :8]), np.asarray(world.cells(hidden, z))
     surprise = np.where(tape == 1, np.log1p(np.exp(-logits)), np.log1p(np.exp(logits)))
-    reward, success = map(np.asarray, world.outcome(found.ahead))
+    reward, success = map(np.asarray, world.outcome(filtered.ahead))
     paid = np.asarray(batch.reward)
     error = 0.5 * (reward - np.sign(paid) * np.log1p(abs(paid))) ** 2
     t = np.rint(6 * np.asarray(batch.obs[..., 8]))
     ended, chance = np.asarray(batch.ended), 1 / (1 + np.exp(-success))
     ends = np.where(t == 5, 0.0, -np.log(np.where(ended, chance, 1 - chance)))
-    kl = np.asarray(rssm.divergence(found.posterior, world.prior_log_probs(hidden)))
+    kl = np.asarray(rssm.kl_divergence(filtered.posterior, world.prior_log_probs(hidden)))
     assert kl.min() < 1.0 < kl.max()
     wanted = surprise.sum(axis=-1) + error + ends + 1.1 * np.maximum(kl, 1.0)
     np.testing.assert_allclose(total, wanted.mean(), rtol=1e-4)
@@ -276,9 +276,9 @@ def test_the_losses_of_behaviour_are_those_of_a_plain_computation():
     advantage = (target - value)[:-1]
     wanted = 3.0 + 0.5 * (np.percentile(advantage, 95) - np.percentile(advantage, 5) - 3.0)
     np.testing.assert_allclose(scale, wanted, rtol=1e-4)
-    chosen = np.take_along_axis(log_probs[:-1], np.asarray(dream.action)[..., None], -1)[..., 0]
+    log_prob = np.take_along_axis(log_probs[:-1], np.asarray(dream.action)[..., None], -1)[..., 0]
     entropy = -(np.exp(log_probs) * log_probs).sum(axis=-1)[:-1]
-    actor = -(weight * (advantage / wanted * chosen + 0.1 * entropy)).mean()
+    actor = -(weight * (advantage / wanted * log_prob + 0.1 * entropy)).mean()
     np.testing.assert_allclose(parts["actor_loss"], actor, rtol=1e-3, atol=1e-5)
     critic = 0.5 * (weight * (advantage**2 + (value - slow)[:-1] ** 2)).mean()
     np.testing.assert_allclose(total, actor + critic, rtol=1e-3, atol=1e-5)
@@ -294,28 +294,30 @@ def test_predictions_see_the_past_and_the_actions_and_nothing_else(network):
     _, model = untrained(network)
     batch = episodes()
     run = jax.jit(lambda *x: rssm.predict(model.world, jax.random.key(0), *x, 4))
-    found = run(batch.obs, batch.action)
-    assert found.cells.shape == (4, 14, 5, 8)
-    assert ((found.cells > 0) & (found.cells < 1)).all()
+    prediction = run(batch.obs, batch.action)
+    assert prediction.cells.shape == (4, 14, 5, 8)
+    assert ((prediction.cells > 0) & (prediction.cells < 1)).all()
     # What comes after row 6 is not looked at from there, but actions are.
     later = (np.arange(14) > 6)[:, None]
     obs = jnp.where(later[..., None] & (np.arange(9) < 8), 1.0 - batch.obs, batch.obs)
-    np.testing.assert_allclose(run(obs, batch.action).cells[:, 6], found.cells[:, 6], atol=1e-6)
+    np.testing.assert_allclose(
+        run(obs, batch.action).cells[:, 6], prediction.cells[:, 6], atol=1e-6
+    )
     action = jnp.where((np.arange(14) == 8)[:, None], 7 - batch.action, batch.action)
-    changed = np.abs(run(batch.obs, action).cells - found.cells)[:, 6].max(axis=(1, 2))
+    changed = np.abs(run(batch.obs, action).cells - prediction.cells)[:, 6].max(axis=(1, 2))
     np.testing.assert_array_equal(changed > 1e-7, [False, False, True, True])
 
 
 def test_a_prediction_is_real_within_the_episode():
     _, model = untrained("mlp")
     batch = episodes()
-    found = rssm.predict(model.world, jax.random.key(0), batch.obs, batch.action, 4)
+    prediction = rssm.predict(model.world, jax.random.key(0), batch.obs, batch.action, 4)
     is_first = np.asarray(batch.is_first)
     for depth in range(1, 5):
         for t in range(14):
             for b in range(5):
                 there = t + depth < 14 and not is_first[t + 1 : t + depth + 1, b].any()
-                assert found.is_real[depth - 1, t, b] == there
+                assert prediction.is_real[depth - 1, t, b] == there
 
 
 # Learning.
@@ -336,8 +338,8 @@ def test_dreamer_learns_the_value_and_the_action_of_a_single_state():
         np.testing.assert_allclose(value, [1.0], atol=0.1)
         assert metrics["reward"] > 0.9
         world = state.learner.model.world
-        found = [world.outcome(world.advance(latent, jnp.array([a])))[0][0] for a in range(3)]
-        np.testing.assert_allclose(rssm.symexp(jnp.stack(found)), [1.0, 0.0, -0.5], atol=0.15)
+        rewards = [world.outcome(world.advance(latent, jnp.array([a])))[0][0] for a in range(3)]
+        np.testing.assert_allclose(rssm.symexp(jnp.stack(rewards)), [1.0, 0.0, -0.5], atol=0.15)
 
     train_until(check, probed("dreamer", probes.make(probes.ONE_STATE)), 6_400)
 
@@ -414,10 +416,10 @@ def test_the_model_of_a_fixed_rule_becomes_nearly_perfect(rule):
         for name in ("tape_loss", "reward_loss", "success_loss"):
             assert losses[-1][name] < 0.2 * losses[1][name]
         world = state.learner.model.world
-        found = see(world)
-        read = np.asarray(world.cells(*found.latent[:2])) > 0
+        filtered = see(world)
+        read = np.asarray(world.cells(*filtered.latent[:2])) > 0
         assert (read == tape).mean() > 0.99
-        reward = np.asarray(rssm.symexp(world.outcome(found.ahead)[0]))
+        reward = np.asarray(rssm.symexp(world.outcome(filtered.ahead)[0]))
         assert abs(reward - batch.reward).mean() < 0.03
         ahead = look(world)
         for depth, floor in ((1, 0.97), (4, 0.9)):
@@ -437,4 +439,4 @@ def test_the_policy_starts_close_to_uniform():
         model = make(jax.random.key(0), config, envs.TapeEnv(), 33)
         obs = np.random.default_rng(0).random((20, 33), np.float32)
         latent = dreamer.observe(model, model.world.begin(20), obs, None)
-        assert float(ppo.entropy(model.policy(latent)).min()) > np.log(32) - 1e-2
+        assert float(ppo.policy_entropy(model.policy(latent)).min()) > np.log(32) - 1e-2

@@ -28,13 +28,13 @@ def test_values_of_the_plain_network_do_not_turn_with_the_tape():
 def test_windows_on_the_ring_make_a_circular_convolution():
     (layer,) = nn.layers(jax.random.key(0), (3 * 2, 4))
     x = np.random.default_rng(0).normal(size=(5, 7, 2)).astype(np.float32)
-    found = jax.jit(lambda x: nn.linear(layer, nn.windows(x, 3)))(x)
+    convolved = jax.jit(lambda x: nn.linear(layer, nn.windows(x, 3)))(x)
     weight, bias = np.asarray(layer.weight).reshape(4, 3, 2), np.asarray(layer.bias)
     for cell in range(7):
         wanted = bias + sum(
             x[:, (cell + offset - 1) % 7] @ weight[:, offset].T for offset in range(3)
         )
-        np.testing.assert_allclose(found[:, cell], wanted, atol=1e-5)
+        np.testing.assert_allclose(convolved[:, cell], wanted, atol=1e-5)
 
 
 def test_initial_weights_have_the_usual_spread():

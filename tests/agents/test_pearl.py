@@ -23,7 +23,10 @@ def test_the_posterior_does_not_depend_on_the_order_of_its_context():
     factors = some_factors()
     everything = jnp.ones((3, 5), bool)
     shuffled = pearl.Gaussian(*(x[:, jnp.array([3, 1, 4, 0, 2])] for x in factors))
-    one, two = pearl.posterior(factors, everything), pearl.posterior(shuffled, everything)
+    one, two = (
+        pearl.latent_posterior(factors, everything),
+        pearl.latent_posterior(shuffled, everything),
+    )
     np.testing.assert_allclose(one.mean, two.mean, rtol=1e-5)
     np.testing.assert_allclose(one.precision, two.precision, rtol=1e-5)
     assert (one.precision > 1.0).all()
@@ -31,21 +34,21 @@ def test_the_posterior_does_not_depend_on_the_order_of_its_context():
 
 def test_without_context_the_posterior_is_the_prior():
     nothing = jnp.zeros((3, 5), bool)
-    found = pearl.posterior(some_factors(), nothing)
-    np.testing.assert_array_equal(found.mean, np.zeros((3, 2)))
-    np.testing.assert_array_equal(found.precision, np.ones((3, 2)))
-    np.testing.assert_array_equal(pearl.divergence(found), np.zeros(3))
+    posterior = pearl.latent_posterior(some_factors(), nothing)
+    np.testing.assert_array_equal(posterior.mean, np.zeros((3, 2)))
+    np.testing.assert_array_equal(posterior.precision, np.ones((3, 2)))
+    np.testing.assert_array_equal(pearl.kl_from_prior(posterior), np.zeros(3))
 
 
 def test_the_posterior_is_the_product_of_gaussians():
     factors = pearl.Gaussian(jnp.array([[[3.0], [1.0]]]), jnp.array([[[6.0], [-2.0]]]))
-    both = pearl.posterior(factors, jnp.array([[True, True]]))
+    both = pearl.latent_posterior(factors, jnp.array([[True, True]]))
     np.testing.assert_allclose(both.mean, [[4 / 5]])
     np.testing.assert_allclose(both.precision, [[5.0]])
     wanted = 0.5 * (1 / 5 + (4 / 5) ** 2 - 1 + np.log(5))
-    np.testing.assert_allclose(pearl.divergence(both), [wanted], rtol=1e-6)
-    one = pearl.posterior(factors, jnp.array([[True, False]]))
-    np.testing.assert_allclose(one.mean, [[6 / 4]])
+    np.testing.assert_allclose(pearl.kl_from_prior(both), [wanted], rtol=1e-6)
+    first_alone = pearl.latent_posterior(factors, jnp.array([[True, False]]))
+    np.testing.assert_allclose(first_alone.mean, [[6 / 4]])
     drawn = pearl.Gaussian(*(jnp.tile(x, (20_000, 1)) for x in both)).draw(jax.random.key(0))
     np.testing.assert_allclose([drawn.mean(), drawn.std()], [0.8, 5**-0.5], atol=0.02)
 
@@ -68,20 +71,20 @@ def test_the_policy_remembers_what_training_looks_back_on():
         memory, action = policy.act(memory, obs, None)
         past = replay.past(stored, replay.present(stored), 3)
         factors = state.learner.model.encoder(past.before, past.action, past.after)
-        wanted = pearl.posterior(factors, past.is_real)
-        found = pearl.posterior(memory.factors, jnp.ones((4, 3), bool))
+        wanted = pearl.latent_posterior(factors, past.is_real)
+        posterior = pearl.latent_posterior(memory.factors, jnp.ones((4, 3), bool))
         obs, running, reward, *_ = jax.vmap(env.step, in_axes=(None, 0, 0, None))(
             None, running, action, params
         )
-        return (memory, obs, running, replay.append(stored, action, reward, obs)), found, wanted
+        return (memory, obs, running, replay.append(stored, action, reward, obs)), posterior, wanted
 
     obs = jax.jit(jax.vmap(env.observe, in_axes=(0, None)))(state.env, params)
     carry = policy.init(None, 4), obs, state.env, state.replay
     for t in range(6):
-        carry, found, wanted = step(*carry)
-        assert (found.precision > 1).all() == (t > 0)
-        np.testing.assert_allclose(found.mean, wanted.mean, atol=1e-5)
-        np.testing.assert_allclose(found.precision, wanted.precision, rtol=1e-5)
+        carry, posterior, wanted = step(*carry)
+        assert (posterior.precision > 1).all() == (t > 0)
+        np.testing.assert_allclose(posterior.mean, wanted.mean, atol=1e-5)
+        np.testing.assert_allclose(posterior.precision, wanted.precision, rtol=1e-5)
 
 
 @pytest.mark.slow
@@ -119,7 +122,7 @@ def test_pearl_learns_known_values_and_what_only_the_context_says():
     np.testing.assert_allclose(known_later, np.full((4, 3), GAMMA), atol=0.15)
     memory, action = policy.act(memory, second, None)
     np.testing.assert_array_equal(action, [0, 1, 1, 0])
-    latent = pearl.posterior(memory.factors, jnp.ones((4, 2), bool)).mean
+    latent = pearl.latent_posterior(memory.factors, jnp.ones((4, 2), bool)).mean
     wanted = np.where(np.arange(3) == np.array([0, 1, 1, 0])[:, None], 1.0, -1.0)
     np.testing.assert_allclose(network(second, latent), wanted, atol=0.2)
 

@@ -58,9 +58,9 @@ def test_targets_in_a_probe_are_its_known_returns():
 def test_the_clipped_objective_of_a_hand_example():
     ratio = jnp.array([1.1, 1.5, 1.5, 0.5, 0.5, 0.9])
     advantage = jnp.array([2.0, 2.0, -2.0, 2.0, -2.0, -2.0])
-    found = ppo.clipped(ratio, advantage, 0.2)
+    objective = ppo.clipped(ratio, advantage, 0.2)
     # Too far in the wanted direction pays no more; too far in the other is paid for in full.
-    np.testing.assert_allclose(found, [2.2, 2.4, -3.0, 1.0, -1.6, -1.8], rtol=1e-6)
+    np.testing.assert_allclose(objective, [2.2, 2.4, -3.0, 1.0, -1.6, -1.8], rtol=1e-6)
     slope = jax.grad(lambda ratio: ppo.clipped(ratio, advantage, 0.2).sum())(ratio)
     np.testing.assert_array_equal(slope, [2, 0, -2, 2, 0, -2])
 
@@ -99,9 +99,9 @@ def test_actions_are_drawn_as_likely_as_they_are():
     logits = jnp.log(jnp.float32(wanted)).repeat(20_000, axis=0)
     action = np.asarray(jax.jit(ppo.sample)(jax.random.key(0), logits)).reshape(2, -1)
     for row, shares in zip(action, wanted, strict=True):
-        found = np.bincount(row, minlength=4) / 20_000
-        np.testing.assert_allclose(found, shares, atol=0.015)
-        assert (found > 0).tolist() == (shares > 0).tolist()
+        frequencies = np.bincount(row, minlength=4) / 20_000
+        np.testing.assert_allclose(frequencies, shares, atol=0.015)
+        assert (frequencies > 0).tolist() == (shares > 0).tolist()
 
 
 @pytest.mark.parametrize("num", [1, 8, 40])
@@ -174,7 +174,7 @@ def test_a_policy_starts_close_to_uniform(network):
     logits, _ = jax.jit(lambda obs: model(obs))(
         np.random.default_rng(0).random((50, 33), np.float32)
     )
-    assert float(ppo.entropy(logits).min()) > np.log(32) - 1e-3
+    assert float(ppo.policy_entropy(logits).min()) > np.log(32) - 1e-3
 
 
 @pytest.mark.parametrize("name", ["ppo", "ppo-dr"])

@@ -30,19 +30,19 @@ def test_an_episode_varies_in_everything_but_its_rule():
 
     plain, state = begin(jax.random.key(0), params)
     np.testing.assert_array_equal(state.inner.rule, plain.rule)
-    found = jax.tree.map(np.asarray, state.variation)
+    variation = jax.tree.map(np.asarray, state.variation)
     for values, low, high in (
-        (found.start_density, 0.3, 0.7),
-        (found.horizon, 8, 24),
-        (found.noise, 0.0, 0.01),
+        (variation.start_density, 0.3, 0.7),
+        (variation.horizon, 8, 24),
+        (variation.noise, 0.0, 0.01),
     ):
         assert low <= values.min() < low + 0.05 * (high - low)
         assert high - 0.05 * (high - low) < values.max() <= high
         np.testing.assert_allclose(values.mean(), (low + high) / 2, rtol=0.03)
     ones = np.unpackbits(np.asarray(state.inner.tape).view(np.uint8), axis=-1).sum(axis=-1)
-    assert np.corrcoef(ones, found.start_density)[0, 1] > 0.5
-    assert abs(np.corrcoef(found.horizon, found.start_density)[0, 1]) < 0.1
-    assert abs(np.corrcoef(found.noise, np.asarray(state.inner.rule))[0, 1]) < 0.1
+    assert np.corrcoef(ones, variation.start_density)[0, 1] > 0.5
+    assert abs(np.corrcoef(variation.horizon, variation.start_density)[0, 1]) < 0.1
+    assert abs(np.corrcoef(variation.noise, np.asarray(state.inner.rule))[0, 1]) < 0.1
 
 
 @pytest.mark.slow

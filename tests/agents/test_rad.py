@@ -59,7 +59,9 @@ def test_a_shift_is_by_one_cell_unless_told_otherwise():
 
 def test_a_flip_inverts_cells_of_the_tape_and_nothing_else():
     obs = np.repeat(np.float32([[0.0] * 8 + [0.25] * 9]), 4000, axis=0)
-    flipped = np.asarray(jax.jit(rad.flip, static_argnums=3)(jax.random.key(0), obs, 0.1, 8))
+    flipped = np.asarray(
+        jax.jit(rad.flip_at_random, static_argnums=3)(jax.random.key(0), obs, 0.1, 8)
+    )
     assert set(np.unique(flipped[:, :8])) == {0.0, 1.0}
     assert abs(flipped[:, :8].mean() - 0.1) < 0.01
     np.testing.assert_array_equal(flipped[:, 8:], obs[:, 8:])

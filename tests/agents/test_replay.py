@@ -27,13 +27,13 @@ def everywhere(stored):
 )
 def test_replay_equals_a_deque(options, steps):
     env, params = envs.make(**options)
-    stored, kept = play(env, params, steps, num_envs=3, capacity=60)
+    stored, deques = play(env, params, steps, num_envs=3, capacity=60)
     assert int(stored.filled) == min(steps, 20)
     batch = jax.tree.map(np.asarray, jax.jit(replay.take)(stored, everywhere(stored)))
-    wanted = [row for rows in zip(*kept, strict=True) for row in rows]
+    wanted = [row for rows in zip(*deques, strict=True) for row in rows]
     assert len(batch.obs) == len(wanted)
-    for found, row in zip(zip(*batch, strict=True), wanted, strict=True):
-        obs, action, reward, next_obs, ended, count = found
+    for transition, row in zip(zip(*batch, strict=True), wanted, strict=True):
+        obs, action, reward, next_obs, ended, count = transition
         assert count == 1
         np.testing.assert_array_equal(obs, row[0])
         assert action == row[1]
@@ -46,13 +46,13 @@ def test_replay_equals_a_deque(options, steps):
 @pytest.mark.parametrize("discount", [1.0, 0.5])
 def test_steps_in_a_row_are_summed_up_to_the_end_or_the_present(discount):
     env, params = envs.make(length=8, horizon=5, rules=[0, 30], mask=[0, 5])
-    stored, kept = play(env, params, steps=33, num_envs=3, capacity=60)
+    stored, deques = play(env, params, steps=33, num_envs=3, capacity=60)
     places = everywhere(stored)
     take = jax.jit(replay.take, static_argnums=(2, 3))
     batch, places = jax.tree.map(np.asarray, (take(stored, places, 3, discount), places))
     counts = set()
     for place, (ago, index) in enumerate(zip(*places, strict=True)):
-        rows = list(kept[int(index)])[-int(ago) :][:3]
+        rows = list(deques[int(index)])[-int(ago) :][:3]
         rows = rows[: 1 + next((n for n, row in enumerate(rows) if row[4]), 2)]
         counts.add((len(rows), bool(rows[-1][4])))
         np.testing.assert_array_equal(batch.obs[place], rows[0][0])
@@ -68,12 +68,12 @@ def test_steps_in_a_row_are_summed_up_to_the_end_or_the_present(discount):
 
 def test_the_past_of_a_place_is_its_own_episode_and_nothing_else():
     env, params = envs.make(length=8, horizon=5, rules=[0, 30])
-    stored, kept = play(env, params, steps=33, num_envs=3, capacity=60)
+    stored, deques = play(env, params, steps=33, num_envs=3, capacity=60)
     places = everywhere(stored)
     past = jax.jit(replay.past, static_argnums=2)(stored, places, 3)
     past, places = jax.tree.map(np.asarray, (past, places))
     for place, (ago, index) in enumerate(zip(*places, strict=True)):
-        rows = list(kept[int(index)])
+        rows = list(deques[int(index)])
         here = len(rows) - int(ago)
         wanted = []
         for row in reversed(rows[max(0, here - 3) : here]):
@@ -91,7 +91,7 @@ def test_the_past_of_a_place_is_its_own_episode_and_nothing_else():
 @pytest.mark.slow
 def test_the_past_of_a_later_place_holds_what_led_there():
     env, params = envs.make(length=8, horizon=5, rules=[0, 30])
-    stored, kept = play(env, params, steps=33, num_envs=3, capacity=60)
+    stored, deques = play(env, params, steps=33, num_envs=3, capacity=60)
     places = everywhere(stored)
     batch = replay.take(stored, places, 3)
     then = replay.past(stored, places._replace(ago=places.ago - batch.steps), 4)
@@ -99,7 +99,7 @@ def test_the_past_of_a_later_place_holds_what_led_there():
     goes_on = np.flatnonzero(~batch.ended)
     assert (batch.steps[goes_on] == 3).any()
     for place in goes_on:
-        rows = list(kept[int(places.env[place])])[-int(places.ago[place]) :]
+        rows = list(deques[int(places.env[place])])[-int(places.ago[place]) :]
         rows = rows[: batch.steps[place]][::-1]
         assert then.is_real[place, : len(rows)].all()
         for back, (obs, action, _, after, _) in enumerate(rows):
@@ -117,7 +117,7 @@ def test_a_transition_takes_twelve_bytes():
 def test_every_complete_transition_is_drawn_equally_often_and_no_other():
     env, params = envs.make(length=8, horizon=5)
     stored, _ = play(env, params, steps=23, num_envs=3, capacity=30)
-    ago, index = map(np.asarray, replay.draw(jax.random.key(1), stored, 30_000))
+    ago, index = map(np.asarray, replay.sample_transitions(jax.random.key(1), stored, 30_000))
     counts = np.zeros((12, 3), int)
     np.add.at(counts, (ago, index), 1)
     assert not counts[0].any()
@@ -128,13 +128,13 @@ def test_every_complete_transition_is_drawn_equally_often_and_no_other():
 @pytest.mark.parametrize("steps", [9, 33])
 def test_sequences_are_what_happened_and_say_where_episodes_start(steps):
     env, params = envs.make(length=8, horizon=5, rules=[0, 30])
-    stored, kept = play(env, params, steps, num_envs=3, capacity=60)
+    stored, deques = play(env, params, steps, num_envs=3, capacity=60)
     draw = jax.jit(replay.draw_sequences, static_argnums=(2, 3))
     drawn = jax.tree.map(np.asarray, draw(jax.random.key(2), stored, 3_000, 7))
     assert drawn.obs.shape == (7, 3_000, 9)
     # Tapes are few enough to repeat, but not a piece of seven steps with its actions.
     pieces = {}
-    for index, rows in enumerate(kept):
+    for index, rows in enumerate(deques):
         rows = list(rows)
         for start in range(len(rows) - 6):
             piece = rows[start : start + 7]
@@ -142,9 +142,9 @@ def test_sequences_are_what_happened_and_say_where_episodes_start(steps):
     assert len(pieces) == 3 * (min(steps, 20) - 6)
     counts = dict.fromkeys(pieces, 0)
     for number in range(3_000):
-        found = _content(drawn.obs[:, number], drawn.action[:, number])
-        counts[found] += 1
-        _, piece = pieces[found]
+        content = _content(drawn.obs[:, number], drawn.action[:, number])
+        counts[content] += 1
+        _, piece = pieces[content]
         for t, (obs, _, reward, _, ended) in enumerate(piece):
             assert drawn.reward[t, number] == reward
             assert drawn.ended[t, number] == ended
@@ -162,7 +162,7 @@ def _content(obs, action):
 def test_replay_and_what_is_taken_from_it_hold_what_their_fields_say():
     env, params = envs.make(length=8, horizon=3)
     stored, _ = play(env, params, 6, num_envs=2, capacity=20)
-    places = replay.draw(jax.random.key(0), stored, 5)
+    places = replay.sample_transitions(jax.random.key(0), stored, 5)
     taken = (replay.take(stored, places, 2), replay.past(stored, places, 3))
     sequences = replay.draw_sequences(jax.random.key(1), stored, 4, 3)
     for held in (stored, places, *taken, sequences):

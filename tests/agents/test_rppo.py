@@ -32,11 +32,11 @@ def test_the_gated_unit_is_that_of_equinox():
     forgets = np.zeros((5, 2), bool)
     forgets[2, 1] = True
     unit = jax.jit(lambda *rows: rppo.Gru(inputs, recurrent)(*rows))
-    found, advance = unit(jnp.float32(hidden), jnp.float32(x), forgets), jax.jit(jax.vmap(cell))
+    states, advance = unit(jnp.float32(hidden), jnp.float32(x), forgets), jax.jit(jax.vmap(cell))
     for t in range(5):
         hidden = np.where(forgets[t][:, None], 0.0, hidden)
         hidden = advance(jnp.float32(x[t]), jnp.float32(hidden))
-        np.testing.assert_allclose(found[t], hidden, atol=1e-6)
+        np.testing.assert_allclose(states[t], hidden, atol=1e-6)
 
 
 @pytest.mark.parametrize("network", ["gru", "cells"])
@@ -78,9 +78,9 @@ def test_nothing_leaks_over_the_end_of_an_episode(network):
     changed[:3] = (changed[:3] + 1) % 8
     elsewhere = start._replace(hidden=-start.hidden)
     for past in ((elsewhere, obs, action), (start, other, action), (start, obs, changed)):
-        for found, before in zip(unroll(model, *past), wanted, strict=True):
-            np.testing.assert_array_equal(found[3:, 0], before[3:, 0])
-            assert (np.asarray(found)[3:, 1] != before[3:, 1]).all(axis=-1).any()
+        for output, before in zip(unroll(model, *past), wanted, strict=True):
+            np.testing.assert_array_equal(output[3:, 0], before[3:, 0])
+            assert (np.asarray(output)[3:, 1] != before[3:, 1]).all(axis=-1).any()
 
 
 def test_gradients_reach_the_first_step_of_a_piece():
@@ -111,13 +111,13 @@ def test_no_transition_has_a_case_that_its_rule_forbids():
     rng = np.random.default_rng(0)
     tape, rule = rng.integers(2, size=(40, 16)), rng.integers(256, size=40)
     after = space.unpack(elementary.evolve(space.pack(tape), rule, 16), 16)
-    found = np.asarray(shares_of(tape, after, 16)).reshape(40, 8, 2)
-    seen = found.sum(axis=-1) > 0
+    shares = np.asarray(shares_of(tape, after, 16)).reshape(40, 8, 2)
+    seen = shares.sum(axis=-1) > 0
     assert seen.mean() > 0.5
     np.testing.assert_array_equal(
-        found.argmax(axis=-1)[seen], ((rule[:, None] >> np.arange(8)) & 1)[seen]
+        shares.argmax(axis=-1)[seen], ((rule[:, None] >> np.arange(8)) & 1)[seen]
     )
-    assert (found > 0).sum(axis=-1).max() == 1
+    assert (shares > 0).sum(axis=-1).max() == 1
 
 
 @pytest.mark.parametrize("length", [8, 32, 40])
@@ -138,8 +138,8 @@ def test_every_cell_looks_up_its_case():
     obs = [
         np.concatenate([x, np.ones((30, 1))], axis=1).astype(np.float32) for x in (before, after)
     ]
-    found = encoder(obs[0], action, obs[1], np.zeros(30, bool))
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    encoded = encoder(obs[0], action, obs[1], np.zeros(30, bool))
+    np.testing.assert_allclose(encoded, wanted, rtol=1e-5, atol=1e-6)
     assert not encoder(obs[0], action, obs[1], np.ones(30, bool)).any()
 
 
@@ -164,9 +164,9 @@ def test_the_cells_turn_with_the_tape():
 
 def test_the_reward_that_is_shown_is_the_distance_to_what_is_observed():
     obs = observations([1, 0, 1, 1, 0.5], [0, 0, 0, 0, 0.25])
-    np.testing.assert_allclose(rppo.distance(obs, 4), [0.75, 0.0])
+    np.testing.assert_allclose(rppo.observed_distance(obs, 4), [0.75, 0.0])
     with_goal = jnp.concatenate([obs, observations([1, 1, 1, 1], [1, 0, 0, 0])], axis=-1)
-    np.testing.assert_allclose(rppo.distance(with_goal, 4), [0.25, 0.25])
+    np.testing.assert_allclose(rppo.observed_distance(with_goal, 4), [0.25, 0.25])
 
 
 @pytest.mark.parametrize("reset", [True, False])
@@ -246,9 +246,9 @@ def test_the_cells_learn_what_only_the_last_step_says():
     options = {"network": "cells", "memory_size": 16, "encoder_width": 16, "trace": 1.0}
     agent = probed("rppo", probes.make_marked(), **options)
     marks = np.array([[0, 1, 0], [0, 1, 0], [0, 1, 1], [0, 1, 1]])
-    kept = np.array([[True], [False], [True], [False]])
+    is_kept = np.array([[True], [False], [True], [False]])
     first = observations(*[[*row, 0.0] for row in marks])
-    second = observations(*[[*row, 0.5] for row in np.where(kept, marks, 1 - marks)])
+    second = observations(*[[*row, 0.5] for row in np.where(is_kept, marks, 1 - marks)])
 
     def check(state, metrics):
         assert 2 * metrics["reward"] > 0.9

@@ -75,9 +75,9 @@ def test_equal_tapes_of_different_streams_come_with_different_rules():
     rules_of = {}
     for rule, tape in zip(drawn[:, 0] >> 24, drawn[:, 1], strict=True):
         rules_of.setdefault(int(tape), []).append(int(rule))
-    repeated = [found for found in rules_of.values() if len(found) > 1]
+    repeated = [rules for rules in rules_of.values() if len(rules) > 1]
     assert len(repeated) > 5
-    assert sum(len(set(found)) > 1 for found in repeated) >= len(repeated) - 2
+    assert sum(len(set(rules)) > 1 for rules in repeated) >= len(repeated) - 2
 
 
 @pytest.mark.parametrize("length", [3, 4, 8])

@@ -159,7 +159,7 @@ def test_exact_prints_one_json_document(capsys):
     assert document["rules"]["30"]["histogram"] == [1, 32, 569, 5344, 35992, 23594, 4]
     assert document["rules"]["45"]["solvable_excluding_goal"] < 0.001
     assert document["mean_ceiling"] == pytest.approx(
-        sum(found["solvable"] for found in document["rules"].values()) / 3
+        sum(reach["solvable"] for reach in document["rules"].values()) / 3
     )
 
 
@@ -212,10 +212,10 @@ def test_exact_knows_what_can_be_reached_when_the_rule_switches(capsys):
     assert code == 0
     document = json.loads(out)
     assert document["switch"] == [2]
-    found = document["sequences"]
-    assert len(found) == 6
-    assert found["255,0"]["histogram"] == [1, 0, 0, 63]
-    shares = [row["solvable"] for row in found.values()]
+    sequences = document["sequences"]
+    assert len(sequences) == 6
+    assert sequences["255,0"]["histogram"] == [1, 0, 0, 63]
+    shares = [row["solvable"] for row in sequences.values()]
     assert document["mean_ceiling"] == pytest.approx(sum(shares) / 6)
     code, out, _ = tape(capsys, *words)
     assert code == 0
@@ -226,11 +226,11 @@ def test_exact_knows_what_can_be_reached_when_the_rule_switches(capsys):
 def test_exact_knows_the_best_chance_under_noise(capsys):
     words = ("exact", "--length", "6", "--noise", "0.05", "--rules", "30,204")
     code, out, _ = tape(capsys, *words, "--json")
-    found = json.loads(out)
+    document = json.loads(out)
     assert code == 0
-    assert found["noise"] == 0.05
-    assert 0 < found["rules"]["30"]["ceiling"] < 1
-    assert f"{found['mean_ceiling']:.4f}" in tape(capsys, *words)[1]
+    assert document["noise"] == 0.05
+    assert 0 < document["rules"]["30"]["ceiling"] < 1
+    assert f"{document['mean_ceiling']:.4f}" in tape(capsys, *words)[1]
 
 
 @pytest.mark.slow
@@ -266,9 +266,9 @@ def test_evaluate_prints_one_json_document(capsys):
 @pytest.mark.slow
 def test_evaluate_is_readable_and_writes_rows_and_a_bundle(capsys, tmp_path):
     rows, result = tmp_path / "rows.parquet", tmp_path / "result.tape"
-    asked = ("--length", "8", "--rules", "0,4,30,204", "--trials", "2", "--episodes", "3")
+    exam_flags = ("--length", "8", "--rules", "0,4,30,204", "--trials", "2", "--episodes", "3")
     code, out, err = tape(
-        capsys, "evaluate", "flip-ones", *asked, "--out", str(rows), "--bundle", str(result)
+        capsys, "evaluate", "flip-ones", *exam_flags, "--out", str(rows), "--bundle", str(result)
     )
     assert code == 0
     for word in ("exact ceiling", "mpc", "ON: % of mpc", "By type", "By trial"):
@@ -287,8 +287,8 @@ def test_evaluate_is_readable_and_writes_rows_and_a_bundle(capsys, tmp_path):
 def test_a_failing_agent_leaves_its_episodes_and_one_line(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(SUPPORT))
-    asked = ("--length", "8", "--episodes", "2")
-    code, out, err = tape(capsys, "evaluate", "agents_of_users:crashing", *asked, "--json")
+    exam_flags = ("--length", "8", "--episodes", "2")
+    code, out, err = tape(capsys, "evaluate", "agents_of_users:crashing", *exam_flags, "--json")
     assert (code, out) == (2, "")
     assert "out of ideas (in agents_of_users.py:" in err
     assert "(256 finished episodes are kept in unfinished.parquet)" in err
@@ -301,22 +301,22 @@ def test_the_traceback_of_an_agent_is_shown_to_who_asks_for_it(capfd, tmp_path, 
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(SUPPORT))
     monkeypatch.setenv("PYTHONPATH", str(SUPPORT), prepend=":")
-    asked = ("--length", "8", "--episodes", "2", "--traceback")
+    exam_flags = ("--length", "8", "--episodes", "2", "--traceback")
     for apart in ((), ("--subprocess",)):
-        code, _, err = tape(capfd, "evaluate", "agents_of_users:crashing", *asked, *apart)
+        code, _, err = tape(capfd, "evaluate", "agents_of_users:crashing", *exam_flags, *apart)
         assert code == 2
         assert 'raise RuntimeError("out of ideas")' in err
         assert "Traceback" in err
 
 
 def test_compare_prints_both_ways(capsys):
-    asked = ("--length", "8", "--rules", "test", "--episodes", "4")
-    code, out, _ = tape(capsys, "compare", "flip-ones", "random", *asked, "--json")
+    exam_flags = ("--length", "8", "--rules", "test", "--episodes", "4")
+    code, out, _ = tape(capsys, "compare", "flip-ones", "random", *exam_flags, "--json")
     document = json.loads(out)
     assert code == 0
     assert document["id"] is None
     assert document["ood"]["difference"] > 0
-    code, out, _ = tape(capsys, "compare", "flip-ones", "random", *asked)
+    code, out, _ = tape(capsys, "compare", "flip-ones", "random", *exam_flags)
     assert "A = flip-ones; B = random" in out
     assert "OOD" in out
 
@@ -411,22 +411,22 @@ def test_train_lists_the_options_of_an_agent(capsys):
 @pytest.mark.slow
 def test_train_makes_runs_and_says_what_they_reached(capsys, tmp_path):
     small = ("--set", "width=16", "--steps", "3000")
-    asked = ("train", "dqn", "--track", "smoke", "--rules", "4", "--seeds", "1", "--workers", "1")
+    command = ("train", "dqn", "--track", "smoke", "--rules", "4", "--seeds", "1", "--workers", "1")
     where = ("--results", str(tmp_path))
-    code, out, _ = tape(capsys, *asked, *small, *where, "--json")
+    code, out, _ = tape(capsys, *command, *small, *where, "--json")
     assert code == 0
     assert list(json.loads(out)) == ["rules-4/dqn/fps30/s00"]
-    code, out, err = tape(capsys, *asked, *small, *where)
+    code, out, err = tape(capsys, *command, *small, *where)
     assert "1 of 1 runs are done already" in err
     assert "rules-4/dqn/fps30/s00" in out
 
 
 def test_the_results_directory_has_one_name_and_the_older_one_is_warned_of(capsys, tmp_path):
     (tmp_path / "there").mkdir()
-    asked = ("bench", "--track", "smoke", "--plan")
-    code, out, err = tape(capsys, *asked, "--results", "there")
+    command = ("bench", "--track", "smoke", "--plan")
+    code, out, err = tape(capsys, *command, "--results", "there")
     assert "--out" not in err
-    older_code, older_out, err = tape(capsys, *asked, "--out", "there")
+    older_code, older_out, err = tape(capsys, *command, "--out", "there")
     assert (older_code, older_out) == (code, out)
     assert "--out of bench is now called --results" in err
     for named in (("there",), ("--results", "there")):

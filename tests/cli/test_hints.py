@@ -44,9 +44,9 @@ def runs(trained, tmp_path):
 
 def advised(text, pattern):
     """The command that a message names, as arguments."""
-    found = re.search(pattern, text)
-    assert found, text
-    return shlex.split(found[1])[1:]
+    match = re.search(pattern, text)
+    assert match, text
+    return shlex.split(match[1])[1:]
 
 
 def works(capsys, *argv):
@@ -186,7 +186,7 @@ def test_replaying_is_not_advised_where_there_are_no_checkpoints(runs):
     for path in runs.glob("tiny/*/fps30/s*"):
         shutil.rmtree(path / "checkpoints")
         store.mark(path)
-    (note,) = evaluation.replay(runs)
+    (note,) = evaluation.replay_runs(runs)
     assert note.startswith("no seed keeps a checkpoint")
     assert "--replay" not in missing("runs")
     assert "no checkpoint to make them from" in missing("runs")
@@ -290,9 +290,9 @@ def test_any_number_of_chunks_is_trained_without_another_flag(agent, steps):
 def test_the_cadence_that_is_advised_works(flags, capsys):
     err = fails(capsys, "train", "dqn", *flags.split())
     advice = re.search(r": ((?:--[a-z-]+ \d+ ?)+)works", err)[1].split()
-    given = dict(zip(flags.split()[::2], flags.split()[1::2], strict=True))
-    given |= dict(zip(advice[::2], advice[1::2], strict=True))
-    named = {name[2:].replace("-", "_"): int(value) for name, value in given.items()}
+    values_by_flag = dict(zip(flags.split()[::2], flags.split()[1::2], strict=True))
+    values_by_flag |= dict(zip(advice[::2], advice[1::2], strict=True))
+    named = {name[2:].replace("-", "_"): int(value) for name, value in values_by_flag.items()}
     assert Train(agent="dqn", **named).specs()[0].steps == named.get("steps", 200_000)
 
 
@@ -374,7 +374,9 @@ def test_a_full_disk_takes_no_score_with_it(flags, tmp_path):
 
 
 def test_a_bundle_that_could_not_hold_the_exam_is_refused_before_it_is_sat(capsys, monkeypatch):
-    monkeypatch.setattr(evaluation, "evaluate", lambda *given, **options: pytest.fail("it was sat"))
+    monkeypatch.setattr(
+        evaluation, "evaluate", lambda *arguments, **options: pytest.fail("it was sat")
+    )
     fails(capsys, "evaluate", "random", "--horizon", "5000", "--bundle", "b.tape")
 
 

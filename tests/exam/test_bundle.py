@@ -52,13 +52,13 @@ def test_a_genuine_bundle_gives_back_its_episodes(tmp_path):
     exam = small_exam(noise=0.1, trials=2)
     outcome = evaluation.evaluate("random", exam)
     outcome.write_bundle(tmp_path / "b")
-    found = bundle.verify(tmp_path / "b")
-    assert found.exam == exam
-    np.testing.assert_array_equal(found.episodes.cells, outcome.runs[0].cells)
-    np.testing.assert_array_equal(found.episodes.wrong, outcome.runs[0].wrong)
-    assert found.episodes.trials == 2
-    assert found.about["sees_rule"] is False
-    assert found.about["provenance"]["versions"]["numpy"] == np.__version__
+    replayed = bundle.verify(tmp_path / "b")
+    assert replayed.exam == exam
+    np.testing.assert_array_equal(replayed.episodes.cells, outcome.runs[0].cells)
+    np.testing.assert_array_equal(replayed.episodes.wrong, outcome.runs[0].wrong)
+    assert replayed.episodes.trials == 2
+    assert replayed.about["sees_rule"] is False
+    assert replayed.about["provenance"]["versions"]["numpy"] == np.__version__
 
 
 @pytest.mark.parametrize(
@@ -286,8 +286,8 @@ def test_too_long_episodes_are_not_bundled(tmp_path):
 
 def test_an_oracle_says_so(tmp_path):
     exam = small_exam()
-    told = policy.greedy(exam.task)
-    evaluation.evaluate(told, exam).write_bundle(tmp_path / "b")
+    oracle = policy.greedy(exam.task)
+    evaluation.evaluate(oracle, exam).write_bundle(tmp_path / "b")
     assert bundle.verify(tmp_path / "b").about["sees_rule"] is True
 
 

@@ -24,18 +24,18 @@ def test_the_score_is_what_its_episodes_say(outcome):
     split = splits.load("fps30")
     for subset, members in (("id", split.train), ("ood", split.test)):
         rows = np.isin(exam.rules, members)
-        found = document[subset]
-        assert found["success"] == run.success[rows].mean()
-        assert found["final_distance"] == pytest.approx(run.final_distance[rows].mean())
-        assert found["auc_distance"] == pytest.approx(run.auc_distance[rows].mean())
-        assert found["return"] == pytest.approx(run.returns[rows].mean())
-        assert found["soft_success"]["0.1"] == run.soft_success(0.1)[rows].mean()
-        assert found["episodes"] == 20 * len(members)
-        low, high = found["interval"]
-        assert low < found["success"] < high
-        assert found["normalised"] == pytest.approx(found["success"] / found["ceiling"])
+        score = document[subset]
+        assert score["success"] == run.success[rows].mean()
+        assert score["final_distance"] == pytest.approx(run.final_distance[rows].mean())
+        assert score["auc_distance"] == pytest.approx(run.auc_distance[rows].mean())
+        assert score["return"] == pytest.approx(run.returns[rows].mean())
+        assert score["soft_success"]["0.1"] == run.soft_success(0.1)[rows].mean()
+        assert score["episodes"] == 20 * len(members)
+        low, high = score["interval"]
+        assert low < score["success"] < high
+        assert score["normalised"] == pytest.approx(score["success"] / score["ceiling"])
         planner = document["lines"]["mpc"][subset]
-        assert found["on"] == pytest.approx(100 * found["success"] / planner)
+        assert score["on"] == pytest.approx(100 * score["success"] / planner)
     assert document["drop"] == pytest.approx(document["id"]["success"] - document["ood"]["success"])
     parts = document["drop_composition"] + document["drop_rest"]
     assert parts == pytest.approx(document["drop"])
@@ -57,7 +57,7 @@ def test_rows_are_the_episodes_one_by_one(outcome):
     assert {len(column) for column in table.values()} == {256 * 20}
     row = 30 * 20 + 7
     assert (table["rule"][row], table["episode"][row], table["trial"][row]) == (30, 7, 0)
-    assert table["type"][row] == features.table()[30].type
+    assert table["type"][row] == features.feature_table()[30].type
     assert table["success"][row] == run.success[30, 7]
     assert table["return"][row] == pytest.approx(run.returns[30, 7], rel=1e-6)
     assert table["optimal_steps"][row] == outcome.optimal_steps[30, 7]
@@ -65,35 +65,35 @@ def test_rows_are_the_episodes_one_by_one(outcome):
 
 
 def test_several_seeds_have_an_interval_over_seeds():
-    found = evaluation.evaluate("random", length=8, horizon=8, seeds=4, rules="test").score
-    assert found["interval_over"] == "seeds"
-    assert found["runs"] == 4
-    assert found["id"] is None
-    assert found["drop"] is None
-    assert found["ood"]["episodes"] == 4 * 30 * 20
+    score = evaluation.evaluate("random", length=8, horizon=8, seeds=4, rules="test").score
+    assert score["interval_over"] == "seeds"
+    assert score["runs"] == 4
+    assert score["id"] is None
+    assert score["drop"] is None
+    assert score["ood"]["episodes"] == 4 * 30 * 20
 
 
 @pytest.mark.slow
 def test_trials_are_scored_one_by_one():
-    found = evaluation.evaluate(
+    outcome = evaluation.evaluate(
         "bayes", length=8, horizon=8, trials=3, episodes=5, rules=[4, 30, 204]
     )
-    by_trial = found.score["by_trial"]
+    by_trial = outcome.score["by_trial"]
     assert len(by_trial) == 3
     mean = np.mean([trial["id"] for trial in by_trial])
-    assert mean == pytest.approx(found.score["id"]["success"])
+    assert mean == pytest.approx(outcome.score["id"]["success"])
 
 
 @pytest.mark.slow
 def test_shipped_lines_are_what_the_policies_do():
     exam = make_exam(length=8, horizon=8)
     shipped = baselines.load(exam)
-    asked = exam.only([0, 30, 110, 204])
-    here = baselines.run_all(exam)
+    part_of_exam = exam.only([0, 30, 110, 204])
+    here = baselines.run_baselines(exam)
     for name in ("random", "flip-ones", "greedy"):
         for metric, by_rule in here[name].items():
             np.testing.assert_allclose(shipped[name][metric], by_rule, atol=1e-6)
-    part = baselines.load(asked)
+    part = baselines.load(part_of_exam)
     np.testing.assert_array_equal(
         part["mpc"]["success"], shipped["mpc"]["success"][[0, 30, 110, 204]]
     )
@@ -103,8 +103,8 @@ def test_shipped_lines_are_what_the_policies_do():
 
 def test_lines_that_cannot_sit_an_exam_are_left_out():
     exam = make_exam(length=8, horizon=4, goal="random", rules=[30, 4], episodes=2)
-    found = baselines.load(exam)
-    assert set(found) == {"random", "flip-ones"}
+    by_name = baselines.load(exam)
+    assert set(by_name) == {"random", "flip-ones"}
     outcome = evaluation.evaluate("random", exam)
     assert outcome.score["id"]["on"] is None
     assert outcome.score["id"]["ceiling"] is None
@@ -171,7 +171,9 @@ def test_the_exams_over_folds_are_pinned_whatever_the_budget():
     kinds = folds.core_strata()
     for exam in exams:
         assert (exam.task.length, exam.task.horizon) == (9, 4)
-        assert sorted(exam.rules.tolist()) == sorted(rule for one in exams for rule in one.test)
+        assert sorted(exam.rules.tolist()) == sorted(
+            rule for fold_exam in exams for rule in fold_exam.test
+        )
         assert not any(kinds[rule] == "impossible" for rule in exam.rules.tolist())
         assert not set(exam.rules.tolist()) & set(folds.parts()[folds.NUM])
 
@@ -232,6 +234,6 @@ def test_an_mlp_sits_the_whole_exam_in_seconds():
 
     mlp = policy.blind(policy.Policy("mlp", lambda rule, num: weights, act))
     began = time.monotonic()
-    found = evaluation.evaluate(mlp)
-    assert found.runs[0].success.size == 5120
+    outcome = evaluation.evaluate(mlp)
+    assert outcome.runs[0].success.size == 5120
     assert time.monotonic() - began < 20

@@ -71,7 +71,7 @@ def test_the_standard_exams_are_pinned():
         ({"trials": 1.5}, "trials must be a positive integer"),
         ({"split": "fsp30"}, "did you mean 'fps30'"),
         ({"rules": [300]}, "300"),
-        ({"switch": 4, "trials": 2}, "trials meet the same rule again"),
+        ({"switch": 4, "trials": 2}, "trials repeat one rule"),
         ({"switch": 4, "rules": [30, 0, 22]}, "rule 30 has no other training rule to switch to"),
         ({"switch": 32}, "choose steps from 1 to 31"),
     ],
@@ -92,8 +92,8 @@ def test_a_part_of_an_exam_still_knows_what_is_trained_on():
     split = splits.Split("mine", (0, 1, 2, 30), (3, 4))
     held_out = make_exam(split=split, rules="test", length=8, horizon=8)
     assert held_out.origin.train == (0, 1, 2, 30)
-    told = evaluation.evaluate("bayes-train", held_out, name="x")
-    assert told.policy == "bayes-train"
+    outcome = evaluation.evaluate("bayes-train", held_out, name="x")
+    assert outcome.policy == "bayes-train"
 
 
 def test_subsets_and_parts():
@@ -185,12 +185,12 @@ def test_malformed_identities_are_refused_in_one_line():
     refused = 0
     for identity in broken:
         try:
-            found = from_identity(identity)
+            exam = from_identity(identity)
         except ValueError as refusal:
             refused += "\n" not in str(refusal)
         else:
             # Some values describe another exam, which is fine; none may be bent into one.
-            assert found.identity == identity
+            assert exam.identity == identity
     assert refused > 100
 
 
@@ -231,19 +231,19 @@ def test_an_exam_that_never_switches_says_nothing_of_it():
 
 def test_optimal_steps_of_rows_that_switch_are_those_of_trying_everything():
     exam = make_exam(switch=2, **MIXED)
-    found = exam.optimal_steps()
+    optimal_steps = exam.optimal_steps()
     acting = acting_rules(exam)
-    for row, column in np.ndindex(*found.shape):
+    for row, column in np.ndindex(*optimal_steps.shape):
         tapes, steps = {int(exam.tapes()[column, 0])}, IMPOSSIBLE
         for taken, rule in enumerate(acting[row, column], 1):
             tapes = {elementary.step(tape, c, int(rule), 6) for tape in tapes for c in range(6)}
             if 0 in tapes:
                 steps = taken
                 break
-        assert found[row, column] == steps
+        assert optimal_steps[row, column] == steps
     stays = make_exam(**MIXED).optimal_steps()
-    assert (found != stays).any()
-    np.testing.assert_array_equal(exam.ceilings(found), (found >= 0).mean(axis=1))
+    assert (optimal_steps != stays).any()
+    np.testing.assert_array_equal(exam.ceilings(optimal_steps), (optimal_steps >= 0).mean(axis=1))
 
 
 def test_no_answer_of_a_single_rule_is_given_for_rules_that_switch():

@@ -125,21 +125,21 @@ def test_the_seed_decides_a_policys_own_draws():
 
 
 def test_a_blind_policy_is_not_given_the_rule():
-    given = []
+    rules_seen = []
 
     def init(rule, num):
-        given.append(rule)
+        rules_seen.append(rule)
         return ()
 
     task = make_task(length=8, horizon=2, rules=[30])
     seeing = policy.Policy("spy", init, policy.random(task).act)
     assert seeing.sees_rule
     rollout.rollout(seeing, task, episodes=2)
-    assert np.asarray(given[-1]).tolist() == [30, 30]
+    assert np.asarray(rules_seen[-1]).tolist() == [30, 30]
     blinded = policy.blind(seeing)
     assert not blinded.sees_rule
     rollout.rollout(blinded, task, episodes=2)
-    assert given[-1] is None
+    assert rules_seen[-1] is None
     assert not policy.random(task).sees_rule
     assert not policy.flip_ones(task).sees_rule
     assert policy.greedy(task).sees_rule
@@ -239,11 +239,11 @@ def test_trials_keep_the_memory_and_go_on_where_an_episode_ends():
 def test_what_is_watched_belongs_to_steps_that_were_taken():
     task = make_task(length=9, horizon=7, rules=[0, 204])
     for backend in ("jax", "numpy"):
-        found, seen, is_fresh = rollout.watch(
+        episodes, seen, is_fresh = rollout.watch(
             first_one(backend), task, look_at_begun, episodes=5, trials=2
         )
         np.testing.assert_array_equal(
-            is_fresh.sum(axis=1) - 1, found.by_trial(found.steps).sum(0).ravel()
+            is_fresh.sum(axis=1) - 1, episodes.by_trial(episodes.steps).sum(0).ravel()
         )
         assert seen["begun"].shape == is_fresh.shape == (10, 15)
         # Under rule 0 every episode takes one step: the second trial is seen from the second look.
@@ -295,13 +295,13 @@ def stay(cell):
 def test_a_guide_makes_the_first_flips_of_every_episode_and_the_policy_remembers_them(steps):
     task = make_task(length=8, horizon=8, rules=[204])
     led = policy.guided(count_up("up", 1), stay(5), steps, task)
-    found = rollout.rollout(led, task, episodes=10, trials=2).cells[0]
+    flips = rollout.rollout(led, task, episodes=10, trials=2).cells[0]
     own = [(1 if steps == 0 else 6) + n for n in range(8 - steps)]
     expected = np.array([5] * steps + own) % 8
     # In the second trial the policy goes on from the first; the guide begins anew.
-    for cells in found[:10]:
+    for cells in flips[:10]:
         assert (cells[cells >= 0] == expected[: (cells >= 0).sum()]).all()
-    for cells in found[10:]:
+    for cells in flips[10:]:
         taken = cells[cells >= 0]
         assert (taken[:steps] == 5).all()
         assert (np.diff(taken[steps:]) % 8 == 1).all()
@@ -333,21 +333,21 @@ def test_agents_with_a_context_remember_the_flips_that_they_are_told_of(name):
     agent = agents.make(name, env, params)
     learned = agent.policy(agent.init(jax.random.key(0)))
     before, after = jnp.zeros((4, 9)), jnp.zeros((4, 9)).at[:, 2].set(1).at[:, 8].set(1 / 8)
-    memory, chosen = learned.act(learned.init(None, 4), before, None)
+    memory, cell = learned.act(learned.init(None, 4), before, None)
 
     def next_memory(memory):
         return jax.tree.leaves(learned.act(memory, after, None)[0])
 
-    own, told, here, elsewhere = (
+    own, noted, here, elsewhere = (
         next_memory(one)
         for one in (
             memory,
-            learned.note(memory, chosen),
-            learned.note(memory, jnp.full_like(chosen, 2)),
-            learned.note(memory, jnp.full_like(chosen, 6)),
+            learned.note(memory, cell),
+            learned.note(memory, jnp.full_like(cell, 2)),
+            learned.note(memory, jnp.full_like(cell, 6)),
         )
     )
-    assert all(map(np.array_equal, own, told))
+    assert all(map(np.array_equal, own, noted))
     # The cell that is set afterwards was flipped, or another one was and it was set by the rule.
     assert not all(map(np.array_equal, here, elsewhere))
 
@@ -373,10 +373,10 @@ def test_episodes_whose_rule_switches_equal_the_gymnasium_environment():
 @pytest.mark.parametrize("backend", ["jax", "numpy"])
 def test_what_is_watched_is_told_the_rule_that_acts_next(backend):
     task = make_task(length=8, horizon=5, rules=[30, 90, 110], switch=[2])
-    chosen = policy.random(task)
+    player = policy.random(task)
     if backend == "numpy":
-        chosen = replace(chosen, act=lambda m, obs, s: (m, obs[:, :8].argmax(1)), backend=backend)
-    _, seen, is_fresh = rollout.watch(chosen, task, lambda _, rule: {"rule": rule})
+        player = replace(player, act=lambda m, obs, s: (m, obs[:, :8].argmax(1)), backend=backend)
+    _, seen, is_fresh = rollout.watch(player, task, lambda _, rule: {"rule": rule})
     start = rollout.exam_start(task, np.array(task.rules, np.uint32), 20, "").trial(0)
     expected = np.where(np.arange(6) < 2, start.rule[:, None], start.later)
     np.testing.assert_array_equal(seen["rule"][is_fresh], expected[is_fresh])

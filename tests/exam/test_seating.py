@@ -43,7 +43,7 @@ def test_an_order_is_a_permutation_that_its_secret_alone_decides():
 
 
 def test_orders_that_are_drawn_differ_every_time():
-    assert len({seating.draw().secret for _ in range(100)}) == 100
+    assert len({seating.draw_seating().secret for _ in range(100)}) == 100
 
 
 @pytest.mark.parametrize(("num", "size"), [(1, 256), (255, 256), (256, 256), (257, 256), (900, 64)])
@@ -134,15 +134,15 @@ def scrambled(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", agents_that_peek.PEEKING)
 def test_who_peeks_gains_nothing_in_a_process_of_its_own(name):
-    found = evaluation.evaluate(f"agents_that_peek:{name}", EXAM, subprocess=True)
+    outcome = evaluation.evaluate(f"agents_that_peek:{name}", EXAM, subprocess=True)
     without = scrambled(name)
-    gain = success(found) - without
-    is_told = bool(found.conditions.remarks)
-    assert gain < margin(without) or is_told, (name, gain, found.conditions)
+    gain = success(outcome) - without
+    is_told = bool(outcome.conditions.remarks)
+    assert gain < margin(without) or is_told, (name, gain, outcome.conditions)
     # Those that a former order of rows betrayed the rule to gain nothing, found out or not.
     if name not in ("remembers", "asks_neighbours"):
         assert gain < margin(without), (name, gain)
-    assert "not isolated" not in found.conditions.remarks
+    assert "not isolated" not in outcome.conditions.remarks
 
 
 def test_the_same_agents_knew_the_rule_when_rows_came_in_its_order():
@@ -169,16 +169,16 @@ def test_the_same_agents_knew_the_rule_when_rows_came_in_its_order():
 )
 def test_the_evaluator_says_who_does_not_keep_rows_apart(name, remark):
     for apart in (False, True):
-        found = evaluation.evaluate(f"agents_that_peek:{name}", SMALL, subprocess=apart)
-        assert found.conditions.rows == remark
-        assert remark in found.conditions.remarks
+        outcome = evaluation.evaluate(f"agents_that_peek:{name}", SMALL, subprocess=apart)
+        assert outcome.conditions.rows == remark
+        assert remark in outcome.conditions.remarks
 
 
 def test_an_agent_of_this_process_can_reach_the_rule_and_is_said_not_to_be_isolated():
-    found = evaluation.evaluate("agents_that_peek:reads_frames", SMALL)
-    assert success(found) > scrambled("reads_frames") + 0.2
-    assert found.conditions.remarks == ("not isolated",)
-    assert found.conditions.made == "in this process"
+    outcome = evaluation.evaluate("agents_that_peek:reads_frames", SMALL)
+    assert success(outcome) > scrambled("reads_frames") + 0.2
+    assert outcome.conditions.remarks == ("not isolated",)
+    assert outcome.conditions.made == "in this process"
 
 
 class Fair:
@@ -193,9 +193,9 @@ class Fair:
 
 def test_honest_agents_are_independent_whatever_the_size_of_the_exam():
     for exam in (SMALL, make_exam(length=8, horizon=8, episodes=1, rules=[30])):
-        found = evaluation.evaluate(Fair(), exam)
-        assert found.conditions.rows == "independent"
-        assert found.conditions.remarks == ("not isolated",)
+        outcome = evaluation.evaluate(Fair(), exam)
+        assert outcome.conditions.rows == "independent"
+        assert outcome.conditions.remarks == ("not isolated",)
 
 
 def test_a_policy_of_others_is_checked_too_and_ours_are_not():
@@ -205,19 +205,19 @@ def test_a_policy_of_others_is_checked_too_and_ours_are_not():
         lambda memory, obs, stream: (memory, np.full(len(obs), int(obs[:, :-1].sum()) % 8)),
         backend="numpy",
     )
-    found = evaluation.evaluate(policy.blind(pooling), SMALL).conditions
-    assert found.rows == "pools rows"
+    conditions = evaluation.evaluate(policy.blind(pooling), SMALL).conditions
+    assert conditions.rows == "pools rows"
     ours = evaluation.evaluate("random", SMALL).conditions
     assert ours == Conditions("by us")
     assert ours.remarks == ()
 
 
 def test_each_evaluation_has_an_order_of_its_own_and_records_it():
-    found = [evaluation.evaluate(Fair(), SMALL) for _ in range(2)]
-    secrets = [bytes.fromhex(one.conditions.order) for one in found]
+    outcomes = [evaluation.evaluate(Fair(), SMALL) for _ in range(2)]
+    secrets = [bytes.fromhex(outcome.conditions.order) for outcome in outcomes]
     assert len(secrets[0]) == 16
     assert secrets[0] != secrets[1]
-    seats = replace(seating.draw(), secret=secrets[0])
+    seats = replace(seating.draw_seating(), secret=secrets[0])
     assert len(seats.batches(768)) == 3
 
 
@@ -231,9 +231,9 @@ def test_an_agent_that_fails_when_it_is_checked_keeps_its_result():
                 raise RuntimeError("enough")
             return super().act(obs)
 
-    found = evaluation.evaluate(Tired(), SMALL)
-    assert found.conditions.rows == "not repeatable"
-    assert found.runs[0].success.any()
+    outcome = evaluation.evaluate(Tired(), SMALL)
+    assert outcome.conditions.rows == "not repeatable"
+    assert outcome.runs[0].success.any()
 
 
 def test_what_was_finished_before_a_failure_is_kept_row_by_row():
@@ -266,10 +266,10 @@ def test_of_a_row_that_fills_up_a_batch_the_first_play_counts(tmp_path):
     """300 rows in batches of 256: the last 212 seats are of rows that were played before."""
     exam = make_exam(length=8, horizon=8, episodes=10, rules="test")
     file = tmp_path / "b.tape"
-    found = evaluation.evaluate("agents_that_peek:draws", exam)
-    found.write_bundle(file)
+    outcome = evaluation.evaluate("agents_that_peek:draws", exam)
+    outcome.write_bundle(file)
     again = bundle.verify(file)
-    np.testing.assert_array_equal(again.episodes.success, found.runs[0].success)
+    np.testing.assert_array_equal(again.episodes.success, outcome.runs[0].success)
     sitting = rollout.prepare(policy.random(exam.task), exam.task, None, 2)
     rows = np.arange(sitting.num)
     once = sitting.play(rows)
@@ -283,8 +283,8 @@ def test_of_a_row_that_fills_up_a_batch_the_first_play_counts(tmp_path):
 @pytest.mark.slow
 def test_an_agent_that_recognises_the_check_is_found_all_the_same():
     """It logs what it did and repeats it where a batch looks like one that it has played."""
-    found = evaluation.evaluate("agents_that_peek:hides", EXAM, subprocess=True)
-    assert found.conditions.rows == "not repeatable"
+    outcome = evaluation.evaluate("agents_that_peek:hides", EXAM, subprocess=True)
+    assert outcome.conditions.rows == "not repeatable"
 
 
 def test_an_agent_that_fails_in_a_later_seed_keeps_what_was_finished():
@@ -326,8 +326,8 @@ def test_published_policies_play_the_same_episodes_in_order_and_seated():
         sitting = rollout.prepare(learned, exam.task, None, exam.episodes)
         in_order = np.arange(sitting.num)
         seated = seating.OWN.order(sitting.num)
-        found = [sitting.episodes([(rows, sitting.play(rows))]) for rows in (in_order, seated)]
-        np.testing.assert_array_equal(found[0].cells, found[1].cells)
+        episodes = [sitting.episodes([(rows, sitting.play(rows))]) for rows in (in_order, seated)]
+        np.testing.assert_array_equal(episodes[0].cells, episodes[1].cells)
 
 
 def test_runs_of_another_seating_are_labelled_and_nothing_is_compared_in_silence(tmp_path, capsys):
@@ -348,8 +348,8 @@ def test_runs_of_another_seating_are_labelled_and_nothing_is_compared_in_silence
     for made in (table, findings.pairwise_table(contest)):
         assert "Seating 1 played rows in the order" in made.caption
     root = str(tmp_path)
-    asked = "select agent, min(seating) as s from eval group by all order by agent"
-    code, out, _ = tape(capsys, "query", asked, "--results", root, "--json")
+    query = "select agent, min(seating) as s from eval group by all order by agent"
+    code, out, _ = tape(capsys, "query", query, "--results", root, "--json")
     assert code == 0
     assert json.loads(out)["rows"] == [["any-one", 2], ["first-one", 1]]
     paths = [f"{root}/main/{name}" for name in ("first-one", "any-one")]
@@ -375,14 +375,14 @@ def run_table(path):
 @pytest.mark.slow
 def test_baselines_of_another_seating_are_measured_again(tmp_path):
     exam = make_exam(length=8, horizon=5, episodes=2, rules=[0, 30])
-    found = baselines.load_or_run(exam, tmp_path)
+    measured = baselines.load_or_run(exam, tmp_path)
     (file,) = (tmp_path / "lines").glob("*.json")
     document = files.read_json(file)
     assert document["seating"] == seating.VERSION
     files.write_json(file, document | {"seating": 1, "lines": {}})
-    assert baselines.load_kept(exam, tmp_path) is None
+    assert baselines.load_stored(exam, tmp_path) is None
     again = baselines.load_or_run(exam, tmp_path)
-    np.testing.assert_array_equal(again["mpc"]["success"], found["mpc"]["success"])
+    np.testing.assert_array_equal(again["mpc"]["success"], measured["mpc"]["success"])
 
 
 @pytest.mark.slow
@@ -390,8 +390,8 @@ def test_a_bundle_says_how_it_was_made_and_verify_says_what_is_proved(tmp_path, 
     file = tmp_path / "b.tape"
     outcome = evaluation.evaluate("agents_that_peek:asks_neighbours", SMALL, subprocess=True)
     outcome.write_bundle(file)
-    found = bundle.verify(file)
-    assert found.conditions == outcome.conditions
+    replayed = bundle.verify(file)
+    assert replayed.conditions == outcome.conditions
     code, out, _ = tape(capsys, "verify", str(file))
     assert code == 0
     assert "256 rules, L = 8, H = 8; success ID" in out
@@ -404,17 +404,26 @@ def test_a_bundle_says_how_it_was_made_and_verify_says_what_is_proved(tmp_path, 
 
 @pytest.mark.slow
 def test_the_score_of_an_agent_stands_beside_what_was_seen_of_it(capsys):
-    asked = ("--length", "8", "--horizon", "8", "--episodes", "2", "--rules", "0,30,90,110,204")
-    code, out, _ = tape(capsys, "evaluate", "agents_that_peek:reads_frames", *asked)
+    exam_flags = (
+        "--length",
+        "8",
+        "--horizon",
+        "8",
+        "--episodes",
+        "2",
+        "--rules",
+        "0,30,90,110,204",
+    )
+    code, out, _ = tape(capsys, "evaluate", "agents_that_peek:reads_frames", *exam_flags)
     assert code == 0
     assert "made in this process, not isolated, rows independent, seating 2" in out
 
 
 @pytest.mark.slow
 def test_rows_and_scores_carry_the_seating():
-    found = evaluation.evaluate("flip-ones", SMALL)
-    assert (found.rows()["seating"] == seating.VERSION).all()
-    assert found.score["conditions"]["seating"] == seating.VERSION
+    outcome = evaluation.evaluate("flip-ones", SMALL)
+    assert (outcome.rows()["seating"] == seating.VERSION).all()
+    assert outcome.score["conditions"]["seating"] == seating.VERSION
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from stored_runs import finish_run
 from tapebench import agents, experiments
 from tapebench.exam.exam import SUBSETS
 from tapebench.experiments import ablations, api, planning, unseen, world_models
-from tapebench.experiments.api import Exhibit, Results, Scale
-from tapebench.experiments.paper_tables import published
+from tapebench.experiments.api import Exhibit, ExperimentResults, Scale
+from tapebench.experiments.paper_tables import published_tables
 from tapebench.planning import mpc as mpcs
 from tapebench.runs import sweep, tracks
 
@@ -51,7 +51,7 @@ def made(tmp_path_factory):
         specs = {
             spec.id: spec
             for name in TRAINED
-            for spec in api.results(EVERY[name], scale, root).specs
+            for spec in api.experiment_results(EVERY[name], scale, root).specs
         }
     # One after the other of an agent, so that its programs are there.
     assert sweep.run_all(sorted(specs.values(), key=lambda spec: spec.agent), root) == []
@@ -70,19 +70,23 @@ def test_the_runs_of_an_experiment_are_distinct_and_can_be_made(name):
         usual = LITE.spec(spec.agent, spec.seed, experiment="lite", split=spec.split)
         assert (spec.experiment == "lite") == (spec == usual)
         assert spec.experiment.startswith("lite")
-    few = api.results(EVERY[name], replace(scale, seeds=1, rules=(30, 204)), Path()).specs
+    few = api.experiment_results(
+        EVERY[name], replace(scale, seeds=1, rules=(30, 204)), Path()
+    ).specs
     assert {spec.seed for spec in few} == {0}
     assert {rule for spec in few for rule in spec.rules} == {30, 204}
-    elsewhere = api.results(EVERY[name], replace(scale, split="matched30"), Path()).specs
+    elsewhere = api.experiment_results(EVERY[name], replace(scale, split="matched30"), Path()).specs
     own = {LITE.split} if name == "unseen-law" else set()  # which it crosses with the other
     assert {spec.id.split for spec in elsewhere} == {"matched30", *own}
 
 
 def test_every_table_and_figure_of_the_paper_has_an_experiment():
-    named = {label.strip() for one in EVERY.values() for label in one.paper.split(",")}
+    named = {
+        label.strip() for experiment in EVERY.values() for label in experiment.paper.split(",")
+    }
     tables = {
         label.strip()
-        for table in published().values()
+        for table in published_tables().values()
         for label in table.where.split(",")
         if label.strip().startswith("tab:")
     }
@@ -102,10 +106,10 @@ def test_every_table_and_figure_of_the_paper_has_an_experiment():
 )
 def test_runs_of_networks_are_shared(name, own):
     made = EVERY["networks"].settings(Scale(LITE))
-    found = EVERY[name].settings(Scale(LITE))
-    assert found.keys() - made.keys() == own
-    for setting in found.keys() - own:
-        assert found[setting] == made[setting][: len(found[setting])]
+    settings = EVERY[name].settings(Scale(LITE))
+    assert settings.keys() - made.keys() == own
+    for setting in settings.keys() - own:
+        assert settings[setting] == made[setting][: len(settings[setting])]
 
 
 def test_the_usual_imagination_is_among_those_compared():
@@ -120,13 +124,13 @@ def test_nothing_is_shown_of_nothing(capsys, tmp_path, name):
 
 
 def test_runs_of_other_settings_are_neither_shown_nor_taken_for_done(capsys, tmp_path, tiny):
-    one = EVERY["augmentations"]
-    known = api.results(one, Scale(TINY, seeds=1), tmp_path)
+    experiment = EVERY["augmentations"]
+    known = api.experiment_results(experiment, Scale(TINY, seeds=1), tmp_path)
     specs = known.settings["flip"] + known.settings["shift"]
     finish_run(tmp_path, specs[0])
     finish_run(tmp_path, replace(specs[1], options={**specs[1].options, "batch": 8}))
-    found = api.results(one, Scale(TINY, seeds=1), tmp_path)
-    assert list(found.finished) == ["flip"]
+    results = api.experiment_results(experiment, Scale(TINY, seeds=1), tmp_path)
+    assert list(results.finished) == ["flip"]
     command = ("reproduce", "augmentations", "--track", "tiny", "--seeds", "1")
     code, out, err = tape(capsys, *command, "--results", str(tmp_path))
     assert (code, out) == (2, "")
@@ -223,8 +227,8 @@ def test_figures_of_forecasts_are_means_over_rules_and_seeds():
         parts = {name: np.array([0.5, 0.5]) for name in ("share", "confidence", "right")}
         return {"id": {**figures, **parts, "depth": [error, 0.4], "error": error}}
 
-    found = {"dreamer": [one(0.1), one(0.3)], "filter, all rules": [one(0.02)]}
-    (table,) = world_models._one_step_tables(found)
+    by_model = {"dreamer": [one(0.1), one(0.3)], "filter, all rules": [one(0.02)]}
+    (table,) = world_models._one_step_tables(by_model)
     (model, error, *_), (_, least, *_) = (row.cells for row in table.rows)
     assert model == "dreamer"
     assert error.mean == pytest.approx(0.2)
@@ -234,8 +238,8 @@ def test_figures_of_forecasts_are_means_over_rules_and_seeds():
 
 
 def test_an_exhibit_is_saved_whole(tmp_path):
-    found = {"a": [{"id": {"depth": [0.1, 0.2, float("nan")]}}]}
-    picture = world_models._depth_picture(found)
+    by_model = {"a": [{"id": {"depth": [0.1, 0.2, float("nan")]}}]}
+    picture = world_models._depth_picture(by_model)
     Exhibit(pictures=(picture,)).save(tmp_path / "new", pdf=True)
     assert {path.suffix for path in (tmp_path / "new").iterdir()} == {".svg", ".pdf"}
     Exhibit(pictures=(picture,)).save(tmp_path / "new")
@@ -250,10 +254,10 @@ def test_a_policy_that_learns_nothing_pays_nothing_for_unseen_laws(tmp_path, tin
     for name in ("ppo on fps30", "ppo on matched30", "dqn on fps30"):
         for spec in settings[name]:
             finish_run(tmp_path, spec)
-    results = api.results(experiment, scale, tmp_path)
+    results = api.experiment_results(experiment, scale, tmp_path)
     exhibit = experiment.show(results)
-    found = {row.cells[0]: row.cells[1:] for row in exhibit.tables[0].rows}
-    *drops, by_fps30, by_matched30, both, fresh, seeds, seeds_anew = found["ppo"]
+    cells_of = {row.cells[0]: row.cells[1:] for row in exhibit.tables[0].rows}
+    *drops, by_fps30, by_matched30, both, fresh, seeds, seeds_anew = cells_of["ppo"]
     for split, drop in zip(("fps30", "matched30"), drops, strict=True):
         runs = results.summaries(f"ppo on {split}")
         assert drop.mean == pytest.approx(np.mean([run["drop"] for run in runs]))
@@ -266,13 +270,13 @@ def test_a_policy_that_learns_nothing_pays_nothing_for_unseen_laws(tmp_path, tin
         "2 / 2",
         None,
     )  # nothing was learned that could sit it
-    assert found["dqn"][2:] == (None, None, None, None, "2 / 0", None)
+    assert cells_of["dqn"][2:] == (None, None, None, None, "2 / 0", None)
     assert unseen.costs(scale, tmp_path).keys() == {"ppo"}
     assert len(exhibit.pictures) == 1
 
 
-def untrained_results(root, **given):
-    return Results(Scale(TINY, **given), root, {})
+def untrained_results(root, **fields):
+    return ExperimentResults(Scale(TINY, **fields), root, {})
 
 
 def test_a_scale_asks_about_its_own_rules_else_about_those_of_the_track():
@@ -291,18 +295,18 @@ def test_what_is_computed_is_kept_for_each_exam_and_name(tmp_path):
         return {"calls": len(calls)}
 
     exam, other = results.scale.exam(), results.scale.exam(length=9, horizon=9)
-    found = [
+    values = [
         results.cached(*of, compute)["calls"] for of in [(exam, "a"), (exam, "b"), (other, "a")]
     ]
-    assert found == [1, 2, 3]
+    assert values == [1, 2, 3]
     assert results.cached(exam, "a", compute) == {"calls": 1}
     assert len(calls) == 3
 
 
 def test_counts_of_solvable_rules_are_those_of_the_exhaustive_search():
     table = planning.feasibility(Scale(tracks.get_track("full")).exam())
-    found = {row.cells[0]: row.cells[1:] for row in table.rows}
-    rules, ceiling, seen, held_out, every_tape, _, no_tape = found["L = H = 16"]
+    cells_of = {row.cells[0]: row.cells[1:] for row in table.rows}
+    rules, ceiling, seen, held_out, every_tape, _, no_tape = cells_of["L = H = 16"]
     assert (rules, every_tape, no_tape) == (256, 138, 45)
     assert ceiling == pytest.approx(0.5533, abs=5e-5)
     assert ceiling == pytest.approx((226 * seen + 30 * held_out) / 256)
@@ -321,12 +325,12 @@ def test_the_planner_stays_below_the_ceiling_on_every_side(tmp_path):
     for _, *reached, _, _ in planned:
         assert all(0 < cell.mean <= most for cell, most in zip(reached, ceilings, strict=True))
     by_type = planning.show_types(results).tables[0]
-    asked = [column.name for column in by_type.columns]
+    names = [column.name for column in by_type.columns]
     for cells in (row.cells for row in by_type.rows if row.cells[1] == "all"):
         whole = next(row for row in planned if row[0] == cells[0])
         for number, side in enumerate(SUBSETS, 1):
-            assert cells[asked.index(f"{side.upper()} success")].mean == whole[number].mean
-            assert cells[asked.index(f"{side.upper()} rules")] == len(exam.rows(side))
+            assert cells[names.index(f"{side.upper()} success")].mean == whole[number].mean
+            assert cells[names.index(f"{side.upper()} rules")] == len(exam.rows(side))
 
 
 @pytest.mark.slow
@@ -334,9 +338,9 @@ def test_a_filter_without_the_true_rule_never_finds_it(tmp_path):
     results = untrained_results(tmp_path, rules=(4, 30, 90, 204))
     exam = results.scale.exam()
     for candidates in planning.CANDIDATE_SETS:
-        found = planning.watch_filter(results, exam, candidates, planning.BETA)
-        at = exam.rows("ood")
-        assert found.mass.shape == (4, exam.task.horizon + 1)
-        assert (found.identified(at) > 0) == (candidates == "all")
-        assert (found.wait(at) is None) == (candidates == "train")
-        assert found.identified(exam.rows("id")) > 0.5
+        watched = planning.watch_filter(results, exam, candidates, planning.BETA)
+        rows = exam.rows("ood")
+        assert watched.mass.shape == (4, exam.task.horizon + 1)
+        assert (watched.identified(rows) > 0) == (candidates == "all")
+        assert (watched.wait(rows) is None) == (candidates == "train")
+        assert watched.identified(exam.rows("id")) > 0.5

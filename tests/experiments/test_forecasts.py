@@ -48,21 +48,21 @@ def test_means_by_rule_weigh_what_is_real(seen):
     rng = np.random.default_rng(0)
     values, weights = rng.random((8, 12)), rng.random((8, 12)) < 0.5
     weights[:, 3:6] = False
-    found = seen.by_rule(values, weights)
+    means = seen.by_rule(values, weights)
     for rule in (0, 2, 3):
-        at = slice(3 * rule, 3 * rule + 3)
-        assert found[rule] == pytest.approx(values[:, at][weights[:, at]].mean())
-    assert np.isnan(found[1])
+        columns = slice(3 * rule, 3 * rule + 3)
+        assert means[rule] == pytest.approx(values[:, columns][weights[:, columns]].mean())
+    assert np.isnan(means[1])
 
 
 def test_the_filter_mixes_the_rules_that_fit(seen):
     candidates = (30, 90, 204, 45, 0)
-    found = forecasts.forecast_filter(candidates, seen, 4)
-    assert found.shape == (4, 8, 12, 9)
+    probabilities = forecasts.forecast_filter(candidates, seen, 4)
+    assert probabilities.shape == (4, 8, 12, 9)
     # Before anything was seen, all of them alike.
     for depth in (1, 4):
         wanted = np.mean([following(seen, 0, 4, depth, rule) for rule in candidates], axis=0)
-        np.testing.assert_allclose(found[depth - 1, 0, 4], wanted, atol=1e-5)
+        np.testing.assert_allclose(probabilities[depth - 1, 0, 4], wanted, atol=1e-5)
     # Later only what fits what was seen.
     left = [
         rule
@@ -72,19 +72,19 @@ def test_the_filter_mixes_the_rules_that_fit(seen):
         )
     ]
     assert left == [30]
-    np.testing.assert_allclose(found[1, 3, 4], following(seen, 3, 4, 2, 30), atol=1e-4)
+    np.testing.assert_allclose(probabilities[1, 3, 4], following(seen, 3, 4, 2, 30), atol=1e-4)
 
 
 def test_the_filter_is_soon_without_fault_and_doubt_with_all_rules(seen):
     forecast = forecasts.forecast_filter(tuple(range(256)), seen, 3)
-    found = forecasts.assess(forecast, seen)
-    assert found.error.shape == (3, 4)
+    assessment = forecasts.assess(forecast, seen)
+    assert assessment.error.shape == (3, 4)
     late = forecasts.assess(forecast[:, 3:], later(seen, 3))
-    assert np.nanmax(late.error[0]) < np.nanmax(found.error[0])
-    assert found.error[0, 1:3].all()
+    assert np.nanmax(late.error[0]) < np.nanmax(assessment.error[0])
+    assert assessment.error[0, 1:3].all()
     assert not late.error[:, 1:3].any()  # rules 30 and 90 show all neighbourhoods soon
     # What it says of 0.5 to 1 comes true as often, about.
-    assert found.calibration_error(np.arange(4)) < 0.1
+    assert assessment.calibration_error(np.arange(4)) < 0.1
 
 
 def later(seen, row):
@@ -95,7 +95,7 @@ def later(seen, row):
 def test_an_assessment_by_a_loop(seen):
     rng = np.random.default_rng(1)
     forecast = rng.random((2, 8, 12, 9)).astype(np.float32)
-    found = forecasts.assess(forecast, seen)
+    assessment = forecasts.assess(forecast, seen)
     rule = 1
     errors, bits, whole, sure, right = [], [], [], [], []
     for episode in range(3, 6):
@@ -108,16 +108,16 @@ def test_an_assessment_by_a_loop(seen):
             whole.append(((chance > 0.5) == tape).all())
             sure += np.maximum(chance, 1 - chance).tolist()
             right += ((chance > 0.5) == tape).tolist()
-    assert found.error[1, rule] == pytest.approx(np.mean(errors))
-    assert found.bits[rule] == pytest.approx(np.mean(bits), rel=1e-5)
-    assert found.whole[rule] == pytest.approx(np.mean(whole))
+    assert assessment.error[1, rule] == pytest.approx(np.mean(errors))
+    assert assessment.bits[rule] == pytest.approx(np.mean(bits), rel=1e-5)
+    assert assessment.whole[rule] == pytest.approx(np.mean(whole))
     sure, right = np.array(sure), np.array(right)
-    share, confidence, truth = found.calibration(np.array([rule]))
+    share, confidence, truth = assessment.calibration(np.array([rule]))
     inside = (sure >= 0.7) & (sure < 0.75)
     assert share[4] == pytest.approx(inside.mean())
     assert confidence[4] == pytest.approx(sure[inside].mean(), rel=1e-5)
     assert truth[4] == pytest.approx(right[inside].mean())
-    assert found.calibration_error(np.arange(4)) > 0.1
+    assert assessment.calibration_error(np.arange(4)) > 0.1
 
 
 def test_a_model_that_knows_when_it_is_wrong_is_told_from_one_that_does_not(seen):

@@ -9,7 +9,7 @@ from stored_runs import finish_run
 from tapebench import experiments
 from tapebench.base import files
 from tapebench.experiments import paper_checks, paper_comparison
-from tapebench.experiments.api import Results, Scale
+from tapebench.experiments.api import ExperimentResults, Scale
 from tapebench.experiments.main import examined_file, longer_exam, main_settings
 from tapebench.runs import tracks
 from tapebench.tasks import splits
@@ -30,24 +30,26 @@ ASKED = (4, 30, 90, 204)
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     """Some runs of every experiment that the tables draw on."""
-    found = Results(Scale(TINY, seeds=2, rules=ASKED), tmp_path_factory.mktemp("runs"), {})
+    untrained = ExperimentResults(
+        Scale(TINY, seeds=2, rules=ASKED), tmp_path_factory.mktemp("runs"), {}
+    )
     for name, settings in {
         "main": ("dqn", "ppo"),
         "train-on-test": ("ppo, trained on test",),
         "fixed-rules": ("rad, rule 204",),
         "small-scale": ("pearl, all rules", "rad, rule 30"),
     }.items():
-        other = found.of(experiments.every()[name].settings)
+        other = untrained.of(experiments.every()[name].settings)
         for setting in settings:
             for spec in other.settings[setting]:
                 finish_run(other.root, spec)
-    return found
+    return untrained
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", paper_comparison.published())
+@pytest.mark.parametrize("name", paper_comparison.published_tables())
 def test_what_is_measured_is_named_like_what_is_printed(results, name):
-    table = paper_comparison.published()[name]
+    table = paper_comparison.published_tables()[name]
     ours = paper_comparison.MEASURED[name](results, table.columns)
     # With other rules asked about, single-rule experiments have settings of their own.
     allowed = {*table.rows, *(f"{a}, rule {r}" for a in ("rad", "curl", "pearl") for r in ASKED)}
@@ -58,7 +60,7 @@ def test_what_is_measured_is_named_like_what_is_printed(results, name):
 
 
 def test_the_main_table_holds_what_the_runs_came_to(results):
-    table = paper_comparison.published()["main"]
+    table = paper_comparison.published_tables()["main"]
     made = paper_comparison.compare_with_paper(
         "main", table, paper_comparison.measured_main(results, table.columns), results
     )
@@ -76,7 +78,7 @@ def test_the_main_table_holds_what_the_runs_came_to(results):
 
 
 def test_the_longer_horizon_is_shown_once_it_was_measured(results):
-    keys = paper_comparison.published()["holdout-length"].columns
+    keys = paper_comparison.published_tables()["holdout-length"].columns
     before = paper_comparison.measured_horizons(results, keys)["dqn"][paper_comparison.OURS]
     assert before["32.id.success"] is not None
     assert before["64.id.success"] is None
@@ -84,15 +86,15 @@ def test_the_longer_horizon_is_shown_once_it_was_measured(results):
     for number, spec in enumerate(main.finished["dqn"]):
         file = examined_file(main, spec, longer_exam(main))
         file.parent.mkdir(parents=True, exist_ok=True)
-        one = {"success": 0.25 + 0.5 * number, "final_distance": 0.5}
-        files.write_json(file, {"id": one, "ood": one})
+        figures = {"success": 0.25 + 0.5 * number, "final_distance": 0.5}
+        files.write_json(file, {"id": figures, "ood": figures})
     after = paper_comparison.measured_horizons(results, keys)["dqn"][paper_comparison.OURS]
     assert after["64.id.success"].mean == 0.5
     assert after["64.ood.final_distance"].mean == 0.5
 
 
 def test_the_full_track_has_the_settings_that_the_paper_prints():
-    table = paper_comparison.published()["protocol"]
+    table = paper_comparison.published_tables()["protocol"]
     ours = paper_comparison.measured_protocol(None, ())
     assert set(ours) == set(table.rows)
     for name, row in table.rows.items():
@@ -117,12 +119,12 @@ def test_multiples_allow_for_rounding_and_for_no_more():
 
 
 def test_checks_on_printed_numbers_come_out_as_counted_by_hand():
-    found = {check.claim.split(":")[0][:30]: check for check in paper_checks.printed_checks()}
-    agree = [check.agree for check in found.values()]
+    by_claim = {check.claim.split(":")[0][:30]: check for check in paper_checks.printed_checks()}
+    agree = [check.agree for check in by_claim.values()]
     assert agree == ["no", "no", "–", "–", "OOD only", "no", *["yes"] * 2, "no", *["yes"] * 3]
-    first = next(iter(found.values())).finding
+    first = next(iter(by_claim.values())).finding
     assert "1 − success in 14 of 14" in first
-    assert "1.8 · success in 7 of 7 ID" in found["Soft success@0.1 counts final "].finding
+    assert "1.8 · success in 7 of 7 ID" in by_claim["Soft success@0.1 counts final "].finding
 
 
 @pytest.mark.slow

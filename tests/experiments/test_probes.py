@@ -47,15 +47,15 @@ def test_the_tables_are_those_of_the_physics():
 
 
 def test_a_memory_that_holds_the_law_tells_it_of_every_rule(exam):
-    told = probes.probe_accuracy(holding(table), exam)
-    assert told["id"] == [1.0] * 3
-    assert min(told["ood"]) > 0.97  # of rules that the probe has not been fitted to
+    accuracy = probes.probe_accuracy(holding(table), exam)
+    assert accuracy["id"] == [1.0] * 3
+    assert min(accuracy["ood"]) > 0.97  # of rules that the probe has not been fitted to
 
 
 def test_a_memory_that_holds_nothing_tells_nothing(exam):
-    told = probes.probe_accuracy(holding(nothing), exam)
+    accuracy = probes.probe_accuracy(holding(nothing), exam)
     for side in ("id", "ood"):
-        assert told[side] == pytest.approx([0.5] * 3, abs=0.06)
+        assert accuracy[side] == pytest.approx([0.5] * 3, abs=0.06)
 
 
 def test_what_remembers_nothing_has_no_memory_to_ask(exam):

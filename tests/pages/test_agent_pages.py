@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("name", agents.NAMES)
 def test_the_page_of_an_agent_is_up_to_date(name):
-    found = (ROOT / "docs" / "agents" / f"{name}.md").read_text()
-    assert found == agent_pages.page(name), "run: python tools/agent_pages.py"
+    page = (ROOT / "docs" / "agents" / f"{name}.md").read_text()
+    assert page == agent_pages.agent_page(name), "run: python tools/agent_pages.py"
     picture, file = agent_pages.curves(name), ROOT / "docs" / "agents" / f"{name}.svg"
     assert file.is_file() == (picture is not None)
     if picture:

@@ -53,9 +53,9 @@ def test_the_headline_holds_table_and_picture_and_is_the_same_every_time(capsys,
     named = [line.split(" | ")[0].strip("| ") for line in table[2:]]
     assert sorted(named[:2]) == ["any-cell", "first-one"]
     assert named[2:] == ["random", "flip-ones", "greedy", "mpc", "exact ceiling"]
-    told = " ".join(readme.split())
-    assert "60 ID and 30 OOD rules with 10 start tapes" in told
-    assert f"Not finished: {', '.join(LITE.agents)}." in told
+    prose = " ".join(readme.split())
+    assert "60 ID and 30 OOD rules with 10 start tapes" in prose
+    assert f"Not finished: {', '.join(LITE.agents)}." in prose
     assert picture.startswith(b"<?xml")
     assert capsys.readouterr().out.startswith("lite on fps30, L = 32, H = 32")
     headline.main([str(runs)], repository)
@@ -93,9 +93,9 @@ def test_the_readme_has_a_place_for_the_headline():
 @pytest.mark.slow
 def test_the_readme_shows_the_published_results():
     place = published.directory()
-    contest, track = headline.find(place)
+    contest, track = headline.best_contest(place)
     readme, picture = (ROOT / "README.md").read_text(), findings.success_picture(contest).svg
-    assert headline.put(readme, headline.describe(contest, track, place)) == readme, (
+    assert headline.put(readme, headline.headline_text(contest, track, place)) == readme, (
         "run: python tools/headline.py"
     )
     assert (ROOT / headline.PICTURE).read_bytes() == picture, "run: python tools/headline.py"

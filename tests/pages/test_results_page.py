@@ -40,17 +40,18 @@ def test_sentences_follow_from_the_intervals(runs, tmp_path, monkeypatch):
     (tmp_path / "docs").mkdir()
     results_page.main([str(runs)], tmp_path)
     text = (tmp_path / "docs" / "results.md").read_text()
-    told = " ".join(text.split())
-    one = "`(first|any)-one`"
-    assert re.search(f"compared with `random` \\(0.055\\), better: {one}(,| and) {one}", told)
-    assert "20 start tapes each, 3 seeds (any-one 2, first-one 2). Not finished: dqn," in told
-    assert "The exact ceiling drops by +0.131" in told
-    assert "**The drop on `fps30`.** Success on held-out rules is" in told
-    assert "**Compared with `random`** (ID 0.055, OOD 0.077), on both sides " in told
-    assert "**Effects of additions.** Better: eyes (any-one − any-cell)." in told
-    assert "**Effect of memory.**" not in told
+    prose = " ".join(text.split())
+    name = "`(first|any)-one`"
+    assert re.search(f"compared with `random` \\(0.055\\), better: {name}(,| and) {name}", prose)
+    assert "20 start tapes each, 3 seeds (any-one 2, first-one 2). Not finished: dqn," in prose
+    assert "The exact ceiling drops by +0.131" in prose
+    assert "**The drop on `fps30`.** Success on held-out rules is" in prose
+    assert "**Compared with `random`** (ID 0.055, OOD 0.077), on both sides " in prose
+    assert "**Effects of additions.** Better: eyes (any-one − any-cell)." in prose
+    assert "**Effect of memory.**" not in prose
     assert (
-        "**Failed runs**, with less than half the ID success of their agent's median: none." in told
+        "**Failed runs**, with less than half the ID success of their agent's median: none."
+        in prose
     )
     rows = [line for line in text.splitlines() if line.startswith("| eyes |")]
     assert [row.split(" | ")[-1] for row in rows] == ["better |"] * 4
@@ -98,9 +99,9 @@ def test_a_word_is_used_only_where_the_interval_leaves_no_doubt(low, high, seeds
     ],
 )
 def test_a_claim_about_all_agents_needs_all_of_them(intervals, verdict):
-    found = {str(at): Interval(0.0, *ends) for at, ends in enumerate(intervals)}
-    entries = [SimpleNamespace(agent=agent, seeds=range(5)) for agent in found]
-    assert claims.sign_of_all(entries, found, "a drop")[1] == verdict
+    by_agent = {str(number): Interval(0.0, *ends) for number, ends in enumerate(intervals)}
+    entries = [SimpleNamespace(agent=agent, seeds=range(5)) for agent in by_agent]
+    assert claims.sign_of_all(entries, by_agent, "a drop")[1] == verdict
 
 
 @pytest.mark.parametrize(
@@ -112,15 +113,15 @@ def test_unseen_laws_explain_a_drop_if_they_cost_as_much(ends, verdict):
     costs = {
         name: Interval(0.0, -high, high) for name, high in zip(("dqn", "ppo"), ends, strict=True)
     }
-    *_, here, found = claims.law_alone(None, entries, costs)
-    assert found == verdict
+    *_, here, conclusion = claims.law_alone(None, entries, costs)
+    assert conclusion == verdict
     assert here.endswith("of 2")
-    told = claims.about_costs(costs, {})
-    assert f"none ends above +{max(ends):.3f}" in told
-    assert "5,000,000" not in told
-    told = claims.about_costs(costs, {"rppo, cells": Interval(0.1, 0.0, 0.2)})
-    assert told.endswith("After 5,000,000 steps: `rppo, cells` +0.100 [+0.000, +0.200].")
-    assert f"none ends above +{max(ends):.3f}" in told
+    sentence = claims.about_costs(costs, {})
+    assert f"none ends above +{max(ends):.3f}" in sentence
+    assert "5,000,000" not in sentence
+    sentence = claims.about_costs(costs, {"rppo, cells": Interval(0.1, 0.0, 0.2)})
+    assert sentence.endswith("After 5,000,000 steps: `rppo, cells` +0.100 [+0.000, +0.200].")
+    assert f"none ends above +{max(ends):.3f}" in sentence
 
 
 def test_the_order_of_two_agents_counts_where_both_tables_tell_them_apart():
@@ -142,7 +143,7 @@ def test_without_runs_there_is_no_page(tmp_path):
 
 @pytest.mark.slow
 def test_the_pages_are_up_to_date():
-    text, pictures = results_page.page(published.directory())
+    text, pictures = results_page.results_page(published.directory())
     assert (ROOT / results_page.PAGE).read_text() == text, "run: python tools/results_page.py"
     for picture in pictures:
         assert (ROOT / results_page.PICTURES / f"{picture.name}.svg").read_bytes() == picture.svg

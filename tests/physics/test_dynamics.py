@@ -173,8 +173,8 @@ def test_rules_that_are_always_bijective_on_the_ring():
         for length in range(5, 13)
     }
     assert set.intersection(*bijective.values()) == {15, 51, 85, 170, 204, 240}
-    for length, found in bijective.items():
-        assert ({150, 105} <= found) == (length % 3 != 0)
+    for length, rules in bijective.items():
+        assert ({150, 105} <= rules) == (length % 3 != 0)
 
 
 @pytest.mark.parametrize("length", [8, 9, 10, 11])

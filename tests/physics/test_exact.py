@@ -17,13 +17,13 @@ def slow_steps(rule, length, horizon, goal):
     """Optimal steps by value iteration over a dict of all tapes."""
     steps = {goal: 0}
     for number in range(1, horizon + 1):
-        found = {
+        layer = {
             tape
             for tape in range(2**length)
             if tape not in steps
             and any(elementary.step(tape, c, rule, length) in steps for c in range(length))
         }
-        steps |= dict.fromkeys(found, number)
+        steps |= dict.fromkeys(layer, number)
     return steps
 
 
@@ -40,7 +40,7 @@ def test_ceilings_at_length_16():
     solved = exact.shipped_ceilings(16, 16)
     shares = np.array([solved[rule].solvable for rule in range(256)])
     assert (shares == 1).sum() == 138
-    assert sum(found.histogram == (1,) for found in solved.values()) == 45
+    assert sum(reach.histogram == (1,) for reach in solved.values()) == 45
     assert round(shares.mean(), 4) == 0.5533
     assert all(solved[rule].solvable == 1 for rule in (0, 4, 108, 204, 30, 110))
     assert solved[30].max_steps == solved[110].max_steps == 6
@@ -81,8 +81,8 @@ def test_chances_of_policies_that_learn_nothing_by_an_independent_recursion(rule
 
     for policy in ("random", "flip-ones"):
         expected = sum(chance(tape, horizon, policy) for tape in range(1, 32)) / 31
-        found = exact.chance_of_success(rule, length, horizon, policy)
-        assert found == pytest.approx(expected, abs=1e-12)
+        computed = exact.chance_of_success(rule, length, horizon, policy)
+        assert computed == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.slow
@@ -134,11 +134,11 @@ def test_best_cell_is_none_where_there_is_no_way():
 
 
 def test_counts_and_their_summaries():
-    found = exact.Reach(rule=0, length=3, histogram=(1, 4, 1))
-    assert found.solvable == 6 / 8
-    assert found.solvable_excluding_goal == 5 / 7
-    assert found.max_steps == 2
-    assert found.mean_steps == 1.0
+    reach = exact.Reach(rule=0, length=3, histogram=(1, 4, 1))
+    assert reach.solvable == 6 / 8
+    assert reach.solvable_excluding_goal == 5 / 7
+    assert reach.max_steps == 2
+    assert reach.mean_steps == 1.0
 
 
 def test_what_the_search_cannot_take_is_refused():
@@ -171,8 +171,8 @@ def plain_success_under_noise(rule, length, horizon, noise):
 
 @pytest.mark.parametrize("rule", [0, 30, 90, 110, 150, 204])
 def test_the_best_chance_under_noise_is_that_of_the_plain_way(rule):
-    found = exact.success_under_noise(rule, 4, 3, 0.07)
-    assert found == pytest.approx(plain_success_under_noise(rule, 4, 3, 0.07), abs=1e-12)
+    success = exact.success_under_noise(rule, 4, 3, 0.07)
+    assert success == pytest.approx(plain_success_under_noise(rule, 4, 3, 0.07), abs=1e-12)
 
 
 def test_without_noise_the_best_chance_is_the_ceiling():
@@ -182,9 +182,9 @@ def test_without_noise_the_best_chance_is_the_ceiling():
 
 
 def test_under_noise_mirror_images_are_as_hard_and_blind_chance_is_a_coin_per_cell():
-    found = exact.noisy_ceilings([30, 86, 110, 124], 8, 4, 0.02)
-    assert found[30] == exact.success_under_noise(30, 8, 4, 0.02)
-    assert found[86] == pytest.approx(exact.success_under_noise(86, 8, 4, 0.02), abs=1e-12)
+    ceilings = exact.noisy_ceilings([30, 86, 110, 124], 8, 4, 0.02)
+    assert ceilings[30] == exact.success_under_noise(30, 8, 4, 0.02)
+    assert ceilings[86] == pytest.approx(exact.success_under_noise(86, 8, 4, 0.02), abs=1e-12)
     # With noise of a half every update leads anywhere: four tries at one tape of 256.
     chance = exact.success_under_noise(30, 8, 4, 0.5)
     assert chance == pytest.approx(1 - (1 - 2**-8) ** 4, abs=1e-12)

@@ -95,9 +95,9 @@ def test_shipped_counts_of_mirror_images_agree():
 
 
 def test_rule_30_is_solvable_from_every_tape_of_32_cells_in_nine_steps():
-    found = exact.shipped_ceilings(32, 32)[30]
-    assert found.solvable == 1
-    assert found.max_steps == 9
+    reach = exact.shipped_ceilings(32, 32)[30]
+    assert reach.solvable == 1
+    assert reach.max_steps == 9
 
 
 def test_what_is_known_at_32_cells_agrees_with_what_is_known_otherwise():

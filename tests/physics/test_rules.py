@@ -24,11 +24,11 @@ def test_the_shipped_table_is_regenerated_byte_for_byte():
     ],
 )
 def test_types_that_the_paper_names(rule, kind):
-    assert features.table()[rule].type == kind
+    assert features.feature_table()[rule].type == kind
 
 
 def test_mirror_images_have_the_same_type():
-    table = features.table()
+    table = features.feature_table()
     assert all(row.type == table[row.mirror].type for row in table)
 
 
@@ -72,7 +72,7 @@ def test_thresholds_are_the_papers():
 
 
 def test_features_of_rules_whose_features_are_known():
-    table, unit = features.table(), features.FEATURE_UNIT
+    table, unit = features.feature_table(), features.FEATURE_UNIT
     assert table[204].activity == 0
     assert table[51].activity == unit
     assert (table[0].density, table[0].entropy) == (0, 0)

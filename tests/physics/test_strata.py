@@ -21,8 +21,8 @@ EVERY = range(256)
 def test_a_set_bit_is_found_by_how_many_lie_below(word, data):
     places = [place for place in range(32) if word >> place & 1]
     number = data.draw(st.integers(0, len(places) - 1))
-    chosen = strata.select_one(np.array([word], np.uint32), np.array([number], np.uint32))
-    assert chosen.tolist() == [places[number]]
+    positions = strata.select_one(np.array([word], np.uint32), np.array([number], np.uint32))
+    assert positions.tolist() == [places[number]]
 
 
 def test_a_part_of_the_shipped_sample_is_drawn_again_to_the_last_tape():
@@ -72,7 +72,7 @@ def test_strata_at_32_cells():
     held_out = {name: splits.load(name).test for name in ("fps30", "matched30")}
     beyond = {name: sum(kinds[r] == "beyond-reflex" for r in held_out[name]) for name in held_out}
     assert beyond == {"fps30": 5, "matched30": 8}
-    assert not any(found.is_close for found in measured.values())
+    assert not any(measure.is_close for measure in measured.values())
 
 
 def test_the_table_of_the_document_counts_strata():
@@ -83,10 +83,10 @@ def test_the_table_of_the_document_counts_strata():
     assert len(rows) == 4
     for length, horizon, *counts, kind in rows:
         measured = strata.measure(EVERY, int(length), int(horizon))
-        found = Counter(one.stratum for one in measured.values())
+        tally = Counter(measure.stratum for measure in measured.values())
         names = ("impossible", "reflex", "beyond-reflex")
-        assert [int(count) for count in counts] == [found[name] for name in names]
-        assert (kind == "exact") == all(one.tapes is None for one in measured.values())
+        assert [int(count) for count in counts] == [tally[name] for name in names]
+        assert (kind == "exact") == all(measure.tapes is None for measure in measured.values())
     assert "f = 0.463" in document
     measured = strata.measure(EVERY, 32, 32)
     assert [round(measured[rule].flip_ones, 3) for rule in (23, 3, 17)] == [0.463, 0.538, 0.538]
@@ -115,7 +115,7 @@ def test_a_sample_names_the_rules_that_it_does_not_settle():
 
 def test_longer_episodes_at_32_cells_have_strata_too():
     measured = strata.measure(EVERY, 32, 64)
-    assert Counter(found.stratum for found in measured.values())["impossible"] == 114
+    assert Counter(measure.stratum for measure in measured.values())["impossible"] == 114
     # Of two rules the search did not end: whatever their ceiling, they are beyond-reflex.
     unknown = [rule for rule in EVERY if rule not in exact.shipped_ceilings(32, 64)]
     assert unknown == [234, 248]
@@ -130,8 +130,8 @@ def test_other_sizes_are_refused_in_a_sentence(size):
 
 
 def test_strata_at_16_cells_are_from_what_is_shipped_and_exact():
-    found = strata.measure([5, 30, 110], 16, 16)
-    for rule, measured in found.items():
+    measures = strata.measure([5, 30, 110], 16, 16)
+    for rule, measured in measures.items():
         chance = exact.chance_of_success(rule, 16, 16, "flip-ones")
         assert measured.flip_ones == pytest.approx(chance, abs=1e-9)
         assert measured.error == 0

@@ -69,9 +69,9 @@ def scores(length):
 
     def both(belief_now, tape, goal):
         every_cell = np.arange(length, dtype=np.uint32)[None]
-        found = belief.neighbourhoods(space.flip(tape[None, None], every_cell), length)
-        far = belief.expected_distances(belief_now[None], found, goal, length)
-        return far[0], belief.information_gains(belief_now[None], found)[0]
+        places = belief.neighbourhoods(space.flip(tape[None, None], every_cell), length)
+        far = belief.expected_distances(belief_now[None], places, goal, length)
+        return far[0], belief.information_gains(belief_now[None], places)[0]
 
     compiled = jax.jit(both)
 
@@ -113,10 +113,10 @@ def test_the_posterior_is_the_one_of_brute_force_bayes(noise, data, length, rule
         else:
             weights *= np.where(wrong == 0, 1, 1e-4)
     expected = weights / weights.sum()
-    found = np.exp(np.asarray(log_belief))
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-12)
-    assert found.sum() == pytest.approx(1, abs=1e-5)
-    assert (found[np.setdiff1d(ALL, candidates)] == 0).all()
+    posterior = np.exp(np.asarray(log_belief))
+    np.testing.assert_allclose(posterior, expected, rtol=1e-3, atol=1e-12)
+    assert posterior.sum() == pytest.approx(1, abs=1e-5)
+    assert (posterior[np.setdiff1d(ALL, candidates)] == 0).all()
 
 
 def test_a_transition_that_contradicts_every_candidate_changes_nothing():
@@ -290,9 +290,9 @@ def test_information_gain_is_mutual_information_and_expected_divergence(noise, n
         possible = posterior > 0
         ratio = posterior[possible] / now[possible]
         divergence += evidence[s] * (posterior[possible] * np.log(ratio)).sum()
-    found = belief.information_gain(now, likelihood)
-    assert found == pytest.approx(mutual, abs=1e-9)
-    assert found == pytest.approx(divergence, abs=1e-9)
+    gain = belief.information_gain(now, likelihood)
+    assert gain == pytest.approx(mutual, abs=1e-9)
+    assert gain == pytest.approx(divergence, abs=1e-9)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.1])
@@ -606,18 +606,18 @@ def table_rows():
 
 @pytest.mark.slow
 def test_the_table_in_the_theory_is_what_the_exam_gives():
-    found = {
+    computed = {
         label: "| " + " | ".join([*label, *(f"{figure:.3f}" for figure in row)]) + " |"
         for label, row in table_rows().items()
     }
     lines = [line for line in THEORY.read_text().splitlines() if re.match(r"\| \d+ \|", line)]
     shown = {tuple(line.strip("| ").split(" | ")[:3]): line for line in lines}
-    assert shown.keys() == found.keys()
+    assert shown.keys() == computed.keys()
     for label, line in shown.items():
         figures = [
-            np.array(row.strip("| ").split(" | ")[3:], float) for row in (line, found[label])
+            np.array(row.strip("| ").split(" | ")[3:], float) for row in (line, computed[label])
         ]
-        np.testing.assert_allclose(*figures, atol=0.01, err_msg="\n".join(found.values()))
+        np.testing.assert_allclose(*figures, atol=0.01, err_msg="\n".join(computed.values()))
 
 
 def test_the_theory_names_only_tests_that_exist():

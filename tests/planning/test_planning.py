@@ -22,39 +22,39 @@ def test_predecessors_are_all_tapes_that_update_to_the_given_ones():
     rng = np.random.default_rng(0)
     for rule in (0, 30, 45, 90, 110, 204):
         targets = np.unique(rng.integers(0, 2**9, 5).astype(np.uint32))
-        found, are_all = balls.predecessors(targets, rule, 9, 10**6, rng)
+        predecessors, are_all = balls.predecessors(targets, rule, 9, 10**6, rng)
         expected = np.flatnonzero(np.isin(exact.all_images(rule, 9), targets))
         assert are_all
-        np.testing.assert_array_equal(np.sort(found), expected)
+        np.testing.assert_array_equal(np.sort(predecessors), expected)
 
 
 def test_live_tapes_are_those_that_some_tape_updates_to():
     for rule in (0, 30, 62, 90, 110, 204):
         for length in (3, 8, 9):
-            found = balls._live_tapes(rule, length)(np.arange(2**length, dtype=np.uint32))
+            is_live = balls._live_tapes(rule, length)(np.arange(2**length, dtype=np.uint32))
             images = np.unique(exact.all_images(rule, length))
-            np.testing.assert_array_equal(np.flatnonzero(found), images)
+            np.testing.assert_array_equal(np.flatnonzero(is_live), images)
 
 
 def test_a_ball_within_its_limit_is_the_exact_answer():
     for rule in (30, 62, 90, 110, 234):
-        found = balls.ball(rule, 10)
+        ball = balls.ball(rule, 10)
         steps = exact.steps_to_goal(rule, 10, 254)
         can_be_met = np.union1d(exact.all_images(rule, 10), [0])
         expected = can_be_met[steps[can_be_met] != exact.UNREACHED]
-        np.testing.assert_array_equal(found.tapes, expected)
-        np.testing.assert_array_equal(found.steps, steps[found.tapes])
-        assert found.is_complete
+        np.testing.assert_array_equal(ball.tapes, expected)
+        np.testing.assert_array_equal(ball.steps, steps[ball.tapes])
+        assert ball.is_complete
 
 
 def test_a_thinned_ball_knows_real_ways_and_claims_no_completeness():
-    found = balls.ball(22, 24, limit=5000)
-    assert not found.is_complete
-    assert 1000 < len(found.tapes) <= 5000
-    for index in range(0, len(found.tapes), 97):
-        tape = int(found.tapes[index])
-        way = found.way_home(tape)
-        assert len(way) == found.steps[index]
+    ball = balls.ball(22, 24, limit=5000)
+    assert not ball.is_complete
+    assert 1000 < len(ball.tapes) <= 5000
+    for index in range(0, len(ball.tapes), 97):
+        tape = int(ball.tapes[index])
+        way = ball.way_home(tape)
+        assert len(way) == ball.steps[index]
         for cell in way:
             tape = elementary.step(tape, cell, 22, 24)
         assert tape == 0
@@ -65,14 +65,14 @@ def test_complete_balls_at_32_cells_prove_what_is_out_of_reach():
     tapes = starts.exam_tapes(32, 20)[:, 0]
     every_flip = np.uint32(1) << np.arange(32, dtype=np.uint32)
     for rule in (45, 60, 62, 90, 165):
-        found = balls.ball(rule, 32)
-        assert found.is_complete
+        ball = balls.ball(rule, 32)
+        assert ball.is_complete
         answer = exact.exam_answers()[rule]
-        before, are_all = balls.predecessors(found.tapes, rule, 32, 10**7, None)
+        before, are_all = balls.predecessors(ball.tapes, rule, 32, 10**7, None)
         assert are_all
         reach = np.unique(np.append(before[:, None] ^ every_flip, np.uint32(0)))
         assert len(reach) == sum(answer["histogram"])
-        home = found.look_up(balls.successors(tapes, rule, 32)).min(axis=1)
+        home = ball.look_up(balls.successors(tapes, rule, 32)).min(axis=1)
         can = [way is not None for way in answer["exam_witnesses"]]
         assert (home < balls.OUTSIDE).tolist() == can
 
@@ -95,11 +95,11 @@ SOME_OR_ALL = pytest.mark.parametrize(
 def test_search_finds_nearly_every_exam_way_that_exists(episodes):
     answers = exact.exam_answers()
     task = make_task(rules="all")
-    found = rollout.rollout(beam.beam(task), task, episodes=episodes)
+    results = rollout.rollout(beam.beam(task), task, episodes=episodes)
     steps = [answers[rule]["exam_steps"][:episodes] for rule in range(256)]
     can = np.array([[s is not None for s in row] for row in steps])
-    assert not found.success[~can].any()
-    assert found.success[can].mean() > 0.99
+    assert not results.success[~can].any()
+    assert results.success[can].mean() > 0.99
 
 
 def test_search_does_not_take_a_stranger_for_a_tape_of_the_ball():
@@ -188,10 +188,10 @@ def test_belief_planner_exposes_a_posterior_and_leaves_memories_alone():
     memory = policy.init(None, 5)
     results = [policy.act(memory, obs, streams(5)) for _ in range(2)]
     np.testing.assert_array_equal(results[0][1], results[1][1])
-    found = policy.belief(results[0][0])
-    assert found.shape == (5, 256)
-    np.testing.assert_allclose(found[:, [30, 110]], 0.5, rtol=1e-6)
-    np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-6)
+    posterior = policy.belief(results[0][0])
+    assert posterior.shape == (5, 256)
+    np.testing.assert_allclose(posterior[:, [30, 110]], 0.5, rtol=1e-6)
+    np.testing.assert_allclose(posterior.sum(axis=1), 1, rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -208,9 +208,9 @@ def test_belief_planner_reaches_95_percent_of_the_ceiling_on_both_sides(episodes
     for side in ("train", "test"):
         members = getattr(splits.load("fps30"), side)
         task = make_task(rules=members)
-        found = rollout.rollout(belief_planner.belief_planner(task), task, episodes=episodes)
+        results = rollout.rollout(belief_planner.belief_planner(task), task, episodes=episodes)
         steps = [s for rule in members for s in answers[rule]["exam_steps"][:episodes]]
-        success, ceiling = found.success.mean(), np.mean([s is not None for s in steps])
+        success, ceiling = results.success.mean(), np.mean([s is not None for s in steps])
         assert success >= 0.95 * ceiling
 
 
@@ -301,7 +301,7 @@ def test_summaries_hold_both_intervals_and_the_right_rules():
     task = make_task(length=8, horizon=8, rules="all")
     split = splits.load("fps30")
     runs = score.run_seeds(mpc(task, candidates=8), task, episodes=4, seeds=3)
-    summary = score.summarise(runs, split.test)
+    summary = score.summarise_rules(runs, split.test)
     assert summary["rules"] == 30
     assert summary["episodes"] == 120
     rows = list(split.test)
@@ -316,10 +316,10 @@ def test_summaries_hold_both_intervals_and_the_right_rules():
 def test_by_type_counts_every_episode_once():
     task = make_task(length=8, horizon=8, rules="test")
     runs = score.run_seeds(mpc(task, candidates=8), task, episodes=1, seeds=1)
-    found = score.by_type(runs)
+    by_type = score.by_type(runs)
     counts = ELEMENTARY.count_types(splits.load("fps30").test)
-    assert {kind: found[kind]["episodes"] for kind in counts} == counts
-    assert found["all"]["episodes"] == 30
+    assert {kind: by_type[kind]["episodes"] for kind in counts} == counts
+    assert by_type["all"]["episodes"] == 30
 
 
 @pytest.mark.slow

@@ -56,10 +56,10 @@ def visit(browser):
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on(
             "request",
-            lambda asked: (
+            lambda request: (
                 None
-                if asked.url.startswith((address, "data:", *own))
-                else complaints.append(asked.url)
+                if request.url.startswith((address, "data:", *own))
+                else complaints.append(request.url)
             ),
         )
         page.goto(address)
@@ -183,10 +183,12 @@ def test_an_episode_is_played_back_step_by_step(visit, address):
         ahead = [int(steps[elementary.step(tape, flipped, 110, 8)]) for flipped in range(8)]
         if steps[tape] <= 8 - step:
             assert f"the goal in {steps[tape]} step" in known
-            assert marked("known") == [at for at, more in enumerate(ahead) if more == min(ahead)]
+            assert marked("known") == [
+                place for place, more in enumerate(ahead) if more == min(ahead)
+            ]
         else:
             assert known == "no way to the goal in time"
-        best = [at for at in range(8) if judged.best[row, 2, step] >> at & 1]
+        best = [place for place in range(8) if judged.best[row, 2, step] >> place & 1]
         if value := judged.value[row, 2, step]:
             assert f"success {value:.3f} expected" in unknown
             assert marked("unknown") == best
@@ -235,9 +237,9 @@ def test_the_script_has_the_physics_and_the_exact_answers_right(visit, address):
     )
     assert evolved == [elementary.evolve(number, rule, 16) for rule in range(256)]
     for rule in (30, 45, 90, 110, 204, 255):
-        found = page.evaluate("(rule) => Array.from(solve(rule, Array(9).fill(0), 7))", rule)
+        solved = page.evaluate("(rule) => Array.from(solve(rule, Array(9).fill(0), 7))", rule)
         steps = exact.steps_to_goal(rule, 9, 7)
-        assert found == np.where(steps == exact.UNREACHED, 255, steps).tolist()
+        assert solved == np.where(steps == exact.UNREACHED, 255, steps).tolist()
 
 
 # The game
@@ -256,17 +258,17 @@ class Gate:
     def open(self, name):
         self.closed.pop(name).set()
 
-    def __call__(self, name, asked):
-        self.calls.append((name, asked.get("cell")))
+    def __call__(self, name, request):
+        self.calls.append((name, request.get("cell")))
         event = self.closed.get(name)
         if event is None:
-            return self.answer(name, asked)
+            return self.answer(name, request)
         if name in self.late:
-            answer = self.answer(name, asked)
+            answer = self.answer(name, request)
             assert event.wait(60)
             return answer
         assert event.wait(60)
-        return self.answer(name, asked)
+        return self.answer(name, request)
 
 
 @pytest.fixture
@@ -336,9 +338,9 @@ def test_a_game_is_played_to_the_goal_and_saved(game, tmp_path):
     page.wait_for_selector("#result p")
     saved = list(tmp_path.glob("*.tape"))
     assert len(saved) == 1
-    found = bundle.verify(saved[0])
-    assert found.episodes.success.all()
-    assert found.about["sees_rule"]
+    replayed = bundle.verify(saved[0])
+    assert replayed.episodes.success.all()
+    assert replayed.about["sees_rule"]
 
 
 def test_a_game_is_played_by_keys_with_the_best_moves(game):
@@ -370,8 +372,8 @@ def test_a_game_that_is_over_is_compared_and_another_law_is_taken(game):
     text = page.inner_text("#result")
     assert "Tape 1: rule 0, stable" in text
     assert "1 move is enough" in text
-    for who in ("you", "random", "flip-ones", "greedy"):
-        assert who in text
+    for player in ("you", "random", "flip-ones", "greedy"):
+        assert player in text
 
 
 def test_a_law_that_was_shown_is_never_called_hidden_again(game, tmp_path):

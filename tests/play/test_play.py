@@ -35,7 +35,7 @@ def ones(game):
 def solve_204(game):
     """Under the identity every one has to be flipped once."""
     while not game.is_over:
-        game = play.flip(game, ones(game)[0])
+        game = play.step_game(game, ones(game)[0])
     return game
 
 
@@ -46,7 +46,7 @@ def test_a_game_is_an_episode_of_the_exam():
     game = play.start("fps30", 8, rule=30, episode=2)
     exam = make_exam(rules=[30], length=8, horizon=8, episodes=3)
     assert game.tapes == [space.to_int(exam.tapes()[2])]
-    after = play.flip(play.flip(game, 3), 7)
+    after = play.step_game(play.step_game(game, 3), 7)
     assert after.tapes[1] == elementary.step(game.tapes[0], 3, 30, 8)
     assert after.cells == (3, 7)
     assert not game.cells
@@ -58,14 +58,14 @@ def test_the_identity_is_won_in_as_many_moves_as_there_are_ones():
     assert won.is_won
     assert len(won.cells) == len(ones(game))
     with pytest.raises(ValueError, match="over"):
-        play.flip(won, 0)
+        play.step_game(won, 0)
 
 
 def test_a_game_is_over_at_the_horizon():
     game = play.start("fps30", 8, horizon=3, rule=255)
     for _ in range(3):
         assert not game.is_over
-        game = play.flip(game, 0)
+        game = play.step_game(game, 0)
     assert game.is_over
     assert not game.is_won
 
@@ -82,10 +82,10 @@ def test_following_hints_is_a_shortest_way(rule):
     game = play.start("fps30", 10, rule=rule)
     fewest = int(exact.steps_to_goal(rule, 10, 10)[game.tapes[0]])
     while not game.is_over:
-        found = play.hint(game)
-        assert found.is_proved
-        assert found.steps == fewest - len(game.cells)
-        game = play.flip(game, found.cell)
+        advice = play.hint(game)
+        assert advice.is_proved
+        assert advice.steps == fewest - len(game.cells)
+        game = play.step_game(game, advice.cell)
     assert game.is_won
     assert len(game.cells) == fewest
 
@@ -102,34 +102,34 @@ def test_a_proved_way_is_followed_on_the_exam_at_32_cells():
     game = play.start("fps30", 32, rule=30)
     fewest = int(game.exam.optimal_steps()[0, 0])
     while not game.is_over:
-        found = play.hint(game)
-        assert found.is_proved
-        assert found.steps == fewest - len(game.cells)
-        game = play.flip(game, found.cell)
+        advice = play.hint(game)
+        assert advice.is_proved
+        assert advice.steps == fewest - len(game.cells)
+        game = play.step_game(game, advice.cell)
     assert game.is_won
 
 
 def test_longer_tapes_are_searched_and_the_way_is_a_way():
     game = play.start("fps30", 20, rule=204)
-    found = play.hint(game)
-    assert not found.is_proved
-    assert game.tapes[0] >> found.cell & 1
+    advice = play.hint(game)
+    assert not advice.is_proved
+    assert game.tapes[0] >> advice.cell & 1
 
 
 def test_others_on_the_same_tape_are_compared_with(tmp_path):
     store_bundle(tmp_path / "a.tape")
     known = [bundle.verify(tmp_path / "a.tape")]
     game = solve_204(play.start("fps30", 8, rule=204))
-    found = play.compare(game, known)
-    rows = {row["who"]: row for row in found["rows"]}
+    comparison = play.compare_with_others(game, known)
+    rows = {row["who"]: row for row in comparison["rows"]}
     assert set(rows) == {"you, rule shown", "random", "flip-ones", "greedy", "first-one"}
     agent = sit("first-one", 0)
-    at = list(EXAM.rules).index(204), 0
-    assert rows["first-one"]["steps"] == agent.steps[at]
+    place = list(EXAM.rules).index(204), 0
+    assert rows["first-one"]["steps"] == agent.steps[place]
     assert rows["you, rule shown"]["success"]
-    assert found["fewest"] == len(game.cells)
+    assert comparison["fewest"] == len(game.cells)
     with pytest.raises(ValueError, match="reveals its rule"):
-        play.compare(play.start("fps30", 8, rule=204))
+        play.compare_with_others(play.start("fps30", 8, rule=204))
 
 
 # What the player has been shown
@@ -150,13 +150,13 @@ def table(tmp_path):
     return play.Session("fps30", 8, None, None, tmp_path, worker=InProcess())
 
 
-def ask_table(table, call, view, **asked):
-    return table.answer(call, {"game": view["game"], **asked})
+def ask_table(table, call, view, **fields):
+    return table.answer(call, {"game": view["game"], **fields})
 
 
 def begin_hidden(table, rule=204):
     """A hidden game whose rule the test knows: its start tapes are those of every rule."""
-    world = play.World(play.Game(rule, "fps30", 8, 8))
+    world = play.RuleGames(play.Game(rule, "fps30", 8, 8))
     table.worlds["hidden"] = world
     return servers._view("hidden", world, world.game(0))
 
@@ -260,18 +260,18 @@ def test_nothing_that_is_answered_names_a_hidden_rule(table):
         assert hinted["view"]["rule"] is None
         while not view["is_over"]:
             view = ask_table(table, "flip", view, cell=0)
-        kept = ask_table(table, "save", view)
-        assert kept["view"]["rule"] is None
-        texts.append(kept["saved"])
+        answer = ask_table(table, "save", view)
+        assert answer["view"]["rule"] is None
+        texts.append(answer["saved"])
         answers.append(texts)
-        table.out.joinpath(kept["saved"]).unlink()
+        table.out.joinpath(answer["saved"]).unlink()
     assert answers[0] == answers[1]
 
 
 def test_a_law_that_is_known_is_in_the_name_of_the_file(table):
-    chosen = finish(table, table.answer("new", {"rule": 204}))
-    assert (chosen["shown"], chosen["rule"]) == (["chosen"], 204)
-    assert ask_table(table, "save", chosen)["saved"].endswith("human-rule204-L8-1.tape")
+    view = finish(table, table.answer("new", {"rule": 204}))
+    assert (view["shown"], view["rule"]) == (["chosen"], 204)
+    assert ask_table(table, "save", view)["saved"].endswith("human-rule204-L8-1.tape")
     hidden = finish(table, begin_hidden(table))
     assert ask_table(table, "save", hidden)["saved"].endswith("human-L8-1.tape")
 
@@ -282,7 +282,7 @@ def test_a_law_that_is_known_is_in_the_name_of_the_file(table):
 def test_a_saved_result_verifies_and_says_what_was_seen(tmp_path, capsys):
     hidden = play.Game(204, "fps30", 8, 8)
     games = [solve_204(hidden), solve_204(replace(hidden, episode=1))]
-    path = play.save(games, tmp_path)
+    path = play.save_games(games, tmp_path)
     code, out, _ = tape(capsys, "verify", str(path), "--json")
     document = json.loads(out)
     assert code == 0
@@ -291,7 +291,7 @@ def test_a_saved_result_verifies_and_says_what_was_seen(tmp_path, capsys):
     assert not document["sees_rule"]
     for ways in (("chosen",), ("hint",), ("hint", "compare"), ("save",)):
         seen = [games[0], replace(games[1], shown=ways)]
-        again = bundle.verify(play.save(seen, tmp_path))
+        again = bundle.verify(play.save_games(seen, tmp_path))
         assert again.about["sees_rule"]
         assert again.about["shown"] == list(ways)
         assert again.episodes.success.all()
@@ -300,15 +300,15 @@ def test_a_saved_result_verifies_and_says_what_was_seen(tmp_path, capsys):
 
 def test_a_saved_result_never_replaces_another(tmp_path):
     game = solve_204(play.Game(204, "fps30", 8, 8))
-    first, second = play.save([game], tmp_path), play.save([game], tmp_path)
-    kept = second.stat().st_ino
+    first, second = play.save_games([game], tmp_path), play.save_games([game], tmp_path)
+    inode = second.stat().st_ino
     first.unlink()
-    third, fourth = play.save([game], tmp_path), play.save([game], tmp_path)
+    third, fourth = play.save_games([game], tmp_path), play.save_games([game], tmp_path)
     assert third == first
     assert fourth.name == "human-L8-1-3.tape"
-    assert second.stat().st_ino == kept
+    assert second.stat().st_ino == inode
     (tmp_path / "human-L8-1-4.tape").symlink_to(tmp_path / "elsewhere")
-    assert play.save([game], tmp_path).name == "human-L8-1-5.tape"
+    assert play.save_games([game], tmp_path).name == "human-L8-1-5.tape"
     assert not (tmp_path / "elsewhere").exists()
 
 
@@ -320,20 +320,20 @@ def test_a_save_that_fails_leaves_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(files, "write_bytes", fail)
     with pytest.raises(ValueError, match="No space"):
-        play.save([game], tmp_path)
+        play.save_games([game], tmp_path)
     assert not list(tmp_path.iterdir())
     with pytest.raises(ValueError, match="cannot write nowhere"):
-        play.save([game], tmp_path.__class__("nowhere"))
+        play.save_games([game], tmp_path.__class__("nowhere"))
 
 
 def in_threads(count, act):
     """Call `act` from many threads at once; what it gave, and what it raised."""
-    given, raised, barrier = [], [], threading.Barrier(count)
+    values, raised, barrier = [], [], threading.Barrier(count)
 
     def run(number):
         barrier.wait()
         try:
-            given.append(act(number))
+            values.append(act(number))
         except Exception as error:
             raised.append(error)
 
@@ -342,13 +342,13 @@ def in_threads(count, act):
         thread.start()
     for thread in threads:
         thread.join()
-    return given, raised
+    return values, raised
 
 
 @pytest.mark.slow
 def test_many_saves_at_once_are_as_many_files(tmp_path):
     game = solve_204(play.Game(204, "fps30", 8, 8))
-    paths, raised = in_threads(160, lambda _: play.save([game], tmp_path))
+    paths, raised = in_threads(160, lambda _: play.save_games([game], tmp_path))
     assert raised == []
     assert len(set(paths)) == 160
     assert set(tmp_path.iterdir()) == set(paths)
@@ -365,11 +365,11 @@ def test_writers_of_one_file_do_not_meet(tmp_path):
 
 
 def test_what_is_not_finished_is_not_saved(tmp_path):
-    begun = play.flip(play.start("fps30", 8, rule=30), 0)
+    begun = play.step_game(play.start("fps30", 8, rule=30), 0)
     second = solve_204(play.start("fps30", 8, rule=204, episode=1))
     for games in ([begun], [second], []):
         with pytest.raises(ValueError, match="before saving"):
-            play.save(games, tmp_path)
+            play.save_games(games, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -439,16 +439,18 @@ def ask(server, method, path, body=None, **headers):
     """A request as the page makes it, unless `headers` say otherwise; None leaves one out."""
     port = server.server_address[1]
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    given = {"Content-Type": "application/json", "Authorization": f"Bearer {server.token}"}
-    given = {name: value for name, value in (given | headers).items() if value is not None}
+    headers_sent = {"Content-Type": "application/json", "Authorization": f"Bearer {server.token}"}
+    headers_sent = {
+        name: value for name, value in (headers_sent | headers).items() if value is not None
+    }
     data = body if body is None or isinstance(body, bytes) else json.dumps(body)
-    connection.request(method, path, data, given)
+    connection.request(method, path, data, headers_sent)
     answer = connection.getresponse()
     return answer.status, answer.read()
 
 
-def call(server, name, **asked):
-    status, body = ask(server, "POST", f"/api/{name}", asked)
+def call(server, name, **fields):
+    status, body = ask(server, "POST", f"/api/{name}", fields)
     return status, json.loads(body)
 
 
@@ -468,8 +470,8 @@ def test_a_game_is_played_through_the_server_and_its_rule_stays_hidden(server, t
     _, following = call(server, "next", game=view["game"])
     assert following["episode"] == 1
     assert following["tapes"] != view["tapes"][:1]
-    _, kept = call(server, "save", game=view["game"])
-    assert bundle.verify(tmp_path / kept["saved"]).episodes.success.all()
+    _, answer = call(server, "save", game=view["game"])
+    assert bundle.verify(tmp_path / answer["saved"]).episodes.success.all()
 
 
 @pytest.mark.slow
@@ -484,8 +486,8 @@ def test_hints_and_comparisons_come_through_the_server(server):
     call(server, "flip", game=view["game"], cell=0)
     status, compared = call(server, "compare", game=view["game"])
     assert status == 200
-    over = replace(play.flip(game, 0), shown=("chosen", "hint"))
-    assert {k: v for k, v in compared.items() if k != "view"} == play.compare(over)
+    over = replace(play.step_game(game, 0), shown=("chosen", "hint"))
+    assert {k: v for k, v in compared.items() if k != "view"} == play.compare_with_others(over)
     assert compared["view"]["shown"] == ["chosen", "hint", "compare"]
 
 
@@ -543,10 +545,10 @@ def test_nothing_is_for_those_who_do_not_have_the_token(server, token):
 
 def test_every_server_has_a_token_of_its_own(tmp_path):
     made = [play.make_server(play.Session("fps30", 8, None, None, tmp_path)) for _ in range(2)]
-    tokens = {one.token for one in made}
-    for one in made:
-        assert play.address(one).endswith(f"/?token={one.token}")
-        one.server_close()
+    tokens = {server.token for server in made}
+    for server in made:
+        assert play.address(server).endswith(f"/?token={server.token}")
+        server.server_close()
     assert len(tokens) == 2
     assert all(len(token) >= 20 for token in tokens)
 
@@ -628,7 +630,7 @@ def test_bad_calls_are_answered_in_one_line(server):
     assert ask(server, "POST", "/api/new", b"x" * (play.MAX_BODY + 1))[0] == 413
     assert ask(server, "POST", "/api/new", {}, **{"Content-Length": "9" * 5000})[0] == 413
     assert ask(server, "PUT", "/", {})[0] == 501
-    for name, asked, said in (
+    for name, fields, said in (
         ("new", {"rule": 256, "length": 8}, "0 to 255"),
         ("new", {"rule": "30", "length": 8}, "integer"),
         ("new", {"rule": 30, "length": 10**9}, "from 3 to 32"),
@@ -636,7 +638,7 @@ def test_bad_calls_are_answered_in_one_line(server):
         ("flip", {"game": "none", "cell": 0}, "no such game"),
         ("flip", {"game": None, "cell": 0}, "no such game"),
     ):
-        status, answer = call(server, name, **asked)
+        status, answer = call(server, name, **fields)
         assert status == 400
         assert said in answer["error"]
     _, view = call(server, "new", rule=30, length=8)
@@ -663,7 +665,7 @@ def test_worlds_that_were_not_played_in_for_long_are_forgotten(monkeypatch, tabl
 
 
 def test_there_is_a_last_tape(monkeypatch):
-    world = play.World(play.Game(204, "fps30", 8, 8, episode=998))
+    world = play.RuleGames(play.Game(204, "fps30", 8, 8, episode=998))
     world.follow(998)
     with pytest.raises(ValueError, match="last of 1000 tapes"):
         world.follow(999)
@@ -685,11 +687,11 @@ class Running:
             start_new_session=True,
         )
         line = self.process.stdout.readline()
-        found = re.fullmatch(
+        match = re.fullmatch(
             r"play at http://127\.0\.0\.1:(\d+)/\?token=([\w-]+) \(Ctrl-C ends it\)\n", line
         )
-        assert found, self.process.stderr.read()
-        self.server_address, self.token = ("127.0.0.1", int(found[1])), found[2]
+        assert match, self.process.stderr.read()
+        self.server_address, self.token = ("127.0.0.1", int(match[1])), match[2]
 
     def interrupt(self, times=1):
         """Press Ctrl-C, for every process of the terminal; the exit code and what it said."""

@@ -11,7 +11,7 @@ from tapebench.physics.features import TYPES
 from tapebench.report import drawing, figures, illustrations, style
 from tapebench.report.figures import Panel, Picture, RulePoint, Series
 from tapebench.stats import Interval, performance_profile
-from tapebench.tasks.render import Panel as Episode
+from tapebench.tasks.render import Spacetime as Episode
 
 BAND = (Interval(0.1, 0.0, 0.2), Interval(0.3, 0.2, 0.4))
 
@@ -32,7 +32,7 @@ def every_kind():
     return {
         "lines": curves(),
         "dots": figures.dots({"dqn": {"ID": BAND[0], "OOD": 0.2}}, x="success"),
-        "per_rule": figures.per_rule({"dqn": points}, y="success"),
+        "per_rule": figures.rule_points({"dqn": points}, y="success"),
         "boxes": figures.boxes({"dqn": {"fps-0": [0.1, 0.2, 0.4]}}, y="OOD success"),
         "profiles": figures.profiles({"ID": {"dqn": profile}}),
         "heat": figures.heat(rng.random((2, 3)), "ab", "xyz", x="plan", y="objective", label="s"),
@@ -59,7 +59,7 @@ def test_every_figure_is_the_same_bytes_when_made_again(tmp_path, drawn, monkeyp
     assert not list(tmp_path.glob("*partial"))
 
 
-def refuse(*given):
+def refuse(*arguments):
     raise AssertionError("it was drawn")
 
 
@@ -80,8 +80,8 @@ def test_what_was_drawn_before_is_not_drawn_again(monkeypatch, tmp_path):
 def test_a_damaged_or_closed_cache_costs_nothing_but_time(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     first = curves().render("svg")
-    (kept,) = tmp_path.rglob("*.svg")
-    kept.write_bytes(kept.read_bytes().replace(b"dqn", b"ppo"))
+    (cached,) = tmp_path.rglob("*.svg")
+    cached.write_bytes(cached.read_bytes().replace(b"dqn", b"ppo"))
     assert curves().render("svg") == first
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nowhere")
     assert curves().render("svg") == first
@@ -136,7 +136,7 @@ def test_rules_stand_in_the_same_place_in_every_panel():
     def panel(values):
         return [RulePoint(rule, "chaotic", value, 1.0) for rule, value in enumerate(values)]
 
-    figure = figures.per_rule({"a": panel([0.9, 0.1, 0.4]), "b": panel([0.3, 0.2, 0.9])}, y="s")
+    figure = figures.rule_points({"a": panel([0.9, 0.1, 0.4]), "b": panel([0.3, 0.2, 0.9])}, y="s")
     drawn = [
         [line.get_ydata().tolist() for line in axis.lines if line.get_marker() == "^"]
         for axis in figure.figure.axes

@@ -23,40 +23,40 @@ def root(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def found(root):
+def fold_set(root):
     sets, others = folds.group(contests.read(root).contests)
     assert [contest.experiment for contest in others] == ["main"]
-    (one,) = sets
-    return one
+    (fold_set,) = sets
+    return fold_set
 
 
-def test_contests_over_folds_are_one_set(found):
-    assert [contest.exam.split for contest in found.contests] == list(NAMES)
-    assert found.title.startswith("tiny over folds 0, 1, 2, 3, 4, L = 9, H = 4")
-    assert {name: len(rules) for name, rules in found.groups.items()} == {
+def test_contests_over_folds_are_one_set(fold_set):
+    assert [contest.exam.split for contest in fold_set.contests] == list(NAMES)
+    assert fold_set.title.startswith("tiny over folds 0, 1, 2, 3, 4, L = 9, H = 4")
+    assert {name: len(rules) for name, rules in fold_set.groups.items()} == {
         "beyond-reflex": 20,
         "reflex": 20,
         "all": 40,
     }
 
 
-def test_the_main_table_has_what_is_beyond_reflex_first_beside_both_ceilings(found):
-    table = folds.main_table(found)
+def test_the_main_table_has_what_is_beyond_reflex_first_beside_both_ceilings(fold_set):
+    table = folds.fold_table(fold_set)
     names = [column.name for column in table.columns]
     assert names[:4] == ["agent", *(f"beyond-reflex {w}" for w in ("seen", "unseen", "cost"))]
     rows = {row.cells[0]: dict(zip(names, row.cells, strict=True)) for row in table.rows}
     assert list(rows) == ["any-one", "any-cell", "memoryless", "blind ceiling", "exact ceiling"]
-    cost = found.runs["any-one"].costs()
+    cost = fold_set.runs["any-one"].costs()
     assert rows["any-one"]["beyond-reflex cost"] == cost["beyond-reflex"].cost
     assert rows["any-one"]["seen"] == cost["all"].seen
     assert (rows["any-one"]["runs"], rows["any-cell"]["runs"]) == (10, 4)
     bounds = [rows[name]["seen"] for name in ("memoryless", "blind ceiling", "exact ceiling")]
     assert 0 < bounds[0] <= bounds[1] <= bounds[2] < 1
-    assert "any-cell: folds-2, folds-3, folds-4" in folds.cost_table(found).caption
+    assert "any-cell: folds-2, folds-3, folds-4" in folds.cost_table(fold_set).caption
 
 
-def test_every_rule_is_listed_once_with_the_fold_that_holds_it_out(found):
-    rows = folds.rule_table(found).rows
+def test_every_rule_is_listed_once_with_the_fold_that_holds_it_out(fold_set):
+    rows = folds.fold_rule_table(fold_set).rows
     assert [row.cells[0] for row in rows] == sorted(RULES)
     for row in rows:
         assert row.cells[0] in EXAMS[row.cells[3]].test

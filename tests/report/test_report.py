@@ -55,7 +55,7 @@ def cells(table, name):
 
 @pytest.mark.slow
 def test_scores_are_those_of_the_episodes(found, contest):
-    assert [one.title for one in found.contests] == ["main on fps30, L = 8, H = 8"]
+    assert [each.title for each in found.contests] == ["main on fps30, L = 8, H = 8"]
     assert {entry.agent: entry.seeds for entry in contest.entries} == dict.fromkeys(
         sorted(AGENTS), (0, 1, 2)
     )
@@ -71,11 +71,11 @@ def test_exact_answers_are_those_of_the_exam_and_of_its_episodes(contest):
     np.testing.assert_allclose(contest.ceilings, (EXAM.optimal_steps() >= 0).mean(axis=1))
     for entry in contest.entries:
         for subset, by_steps in entry.by_steps.items():
-            at = EXAM.rows(subset)
-            present = contest.optimal_steps[at]
+            indices = EXAM.rows(subset)
+            present = contest.optimal_steps[indices]
             assert sorted(by_steps) == sorted(set(present[present >= 0].tolist()))
             whole = sum(values.mean() * (present == n).sum() for n, values in by_steps.items())
-            success = entry.scores["success"][:, at].mean()
+            success = entry.scores["success"][:, indices].mean()
             assert whole == pytest.approx(success * present.size)
 
 
@@ -85,8 +85,8 @@ def test_only_what_sat_the_same_exam_is_in_one_contest(tmp_path):
     longer = make_exam(split="fps30", length=10, horizon=8, episodes=6, rules=list(RULES))
     store_run(tmp_path, "any-one", 0, exam=longer)
     found = contests.read(tmp_path)
-    assert sorted(len(one.entries) for one in found.contests) == [1, 1, 1]
-    slugs = [one.slug for one in found.contests]
+    assert sorted(len(contest.entries) for contest in found.contests) == [1, 1, 1]
+    slugs = [contest.slug for contest in found.contests]
     assert len(set(slugs)) == 3
     assert "other-fps30" in slugs
     said = " ".join(found.missing)
@@ -199,13 +199,13 @@ def test_the_main_table_holds_means_intervals_and_the_paired_drop(contest):
     table = findings.main_table(contest)
     for name in AGENTS:
         row, scores = cells(table, name), expected(name, "success")
-        at = {side: EXAM.rows(side) for side in ("id", "ood")}
+        indices = {side: EXAM.rows(side) for side in ("id", "ood")}
         for side in ("id", "ood"):
-            values = scores[:, at[side]].mean(axis=1)
+            values = scores[:, indices[side]].mean(axis=1)
             interval = stats.t_interval(values)
             assert row[f"{side.upper()} success"].mean == pytest.approx(values.mean())
             assert row[f"{side.upper()} success"].high == pytest.approx(min(interval.high, 1))
-        drop = scores[:, at["id"]].mean(axis=1) - scores[:, at["ood"]].mean(axis=1)
+        drop = scores[:, indices["id"]].mean(axis=1) - scores[:, indices["ood"]].mean(axis=1)
         assert row["drop"].low == pytest.approx(stats.t_interval(drop).low)
         assert row["seeds"] == 3
         assert row["s per run"] == 12.0
@@ -219,10 +219,12 @@ def test_final_distance_is_the_share_of_failures_times_their_distance(contest):
     for name in AGENTS:
         row = cells(table, name)
         for side in ("ID", "OOD"):
-            at = EXAM.rows(side.lower())
+            indices = EXAM.rows(side.lower())
             runs = [sit(name, 100 * s + n + 2) for s in range(3) for n in range(2)]
             failing = [
-                np.concatenate([r.final_distance[at][~r.success[at]] for r in runs[s : s + 2]])
+                np.concatenate(
+                    [r.final_distance[indices][~r.success[indices]] for r in runs[s : s + 2]]
+                )
                 for s in (0, 2, 4)
             ]
             means = [values.mean() for values in failing]
@@ -238,7 +240,7 @@ def test_the_parts_of_the_drop_add_up(contest):
 def test_every_pair_is_tested_once_a_side_and_corrected_together(contest):
     table = findings.pairwise_table(contest)
     assert len(table.rows) == 3 * 2
-    raw, corrected = ([row.cells[at] for row in table.rows] for at in (5, 6))
+    raw, corrected = ([row.cells[column] for row in table.rows] for column in (5, 6))
     np.testing.assert_allclose(corrected, stats.holm(np.array(raw)))
     assert max(corrected) <= 1
 
@@ -256,10 +258,12 @@ def test_types_and_relatives_divide_the_rules(contest):
 
 def test_normalised_success_is_against_the_ceiling(contest):
     row = cells(findings.normalised_table(contest), "first-one")
-    at = EXAM.rows("ood")
-    success = expected("first-one", "success")[:, at]
-    assert row["OOD of ceiling"].mean == pytest.approx(success.mean() / contest.ceilings[at].mean())
-    solvable = contest.ceilings[at] > stats.NEGLIGIBLE
+    indices = EXAM.rows("ood")
+    success = expected("first-one", "success")[:, indices]
+    assert row["OOD of ceiling"].mean == pytest.approx(
+        success.mean() / contest.ceilings[indices].mean()
+    )
+    solvable = contest.ceilings[indices] > stats.NEGLIGIBLE
     assert row["OOD on solvable"].mean == pytest.approx(success[:, solvable].mean())
     assert row["OOD % of mpc"] is None  # there is no planner beside these runs
 
@@ -299,7 +303,7 @@ def test_where_strata_are_unknown_the_report_says_why(tmp_path):
 
 
 def test_each_rule_has_a_line_with_what_everybody_reached(contest):
-    table = findings.rule_table(contest)
+    table = findings.every_rule_table(contest)
     assert [row.cells[0] for row in table.rows] == sorted(RULES)
     row = dict(zip([c.name for c in table.columns], table.rows[2].cells, strict=True))
     assert row["rule"] == 30

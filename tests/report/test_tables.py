@@ -51,10 +51,10 @@ def test_one_agent_alone_is_no_contest():
     )
 )
 def test_marks_follow_from_the_intervals_alone(values):
-    found = table(
+    ranked = table(
         *(Row((str(n), interval(mean, half), None)) for n, (mean, half) in enumerate(values))
     )
-    marks = [row[1] for row in found.marks]
+    marks = [row[1] for row in ranked.marks]
     top = max(values, key=lambda pair: pair[0])
     for (mean, half), mark in zip(values, marks, strict=True):
         assert (mark == "best") == (mean + half >= top[0] - top[1])
@@ -64,8 +64,8 @@ def test_marks_follow_from_the_intervals_alone(values):
 
 def test_csv_gives_back_every_number_in_full():
     third = Interval(1 / 3, 0.1 + 0.2, np.float64(0.7))
-    found = table(Row(("a, b", third, 2)), Row(("c", None, 5.5), REFERENCE))
-    head, first, second = csv.reader(io.StringIO(found.csv()))
+    written = table(Row(("a, b", third, 2)), Row(("c", None, 5.5), REFERENCE))
+    head, first, second = csv.reader(io.StringIO(written.csv()))
     assert head == ["kind", "agent", "success", "success low", "success high", "distance"]
     assert first[:2] == ["agent", "a, b"]
     assert tuple(map(float, first[2:5])) == (1 / 3, 0.1 + 0.2, 0.7)

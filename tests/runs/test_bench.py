@@ -27,7 +27,7 @@ from tapebench.exam import bundle
 from tapebench.report import contests, summary
 from tapebench.runs import evaluation, store, sweep, tracks
 from tapebench.runs.executors import Local
-from tapebench.runs.plan import START, estimate, make_plan, run_plan, speed_of
+from tapebench.runs.plan import START, estimate_seconds, make_plan, run_plan, speed_of
 from tapebench.runs.results import load_results
 from tapebench.tasks import folds
 
@@ -332,15 +332,15 @@ def test_estimates_go_by_what_is_there(finished, tmp_path):
         read_json(finished / f"tiny/dqn/fps30/s0{seed}/provenance.json")["seconds"]
         for seed in (0, 1)
     ]
-    assert estimate(spec, finished) == pytest.approx(sum(took) / 2)
-    assert estimate(replace(spec, steps=2000), finished) == pytest.approx(sum(took))
-    assert START < estimate(spec, tmp_path) < 10
+    assert estimate_seconds(spec, finished) == pytest.approx(sum(took) / 2)
+    assert estimate_seconds(replace(spec, steps=2000), finished) == pytest.approx(sum(took))
+    assert START < estimate_seconds(spec, tmp_path) < 10
 
 
 def test_another_network_has_an_estimate_of_its_own(tmp_path):
     plain = tracks.get_track("full").spec("dqn")
     slower = replace(plain, options={"network": "conv"})
-    assert estimate(slower, tmp_path) > 2 * estimate(plain, tmp_path)
+    assert estimate_seconds(slower, tmp_path) > 2 * estimate_seconds(plain, tmp_path)
 
 
 def test_an_agent_without_a_measured_speed_has_that_of_its_family_or_the_median(monkeypatch):
@@ -359,7 +359,7 @@ def test_an_agent_without_a_measured_speed_has_that_of_its_family_or_the_median(
 
 def test_episodes_are_played_again_from_checkpoints_as_they_were(tmp_path, finished):
     shutil.copytree(finished / "tiny", tmp_path / "tiny")
-    assert evaluation.replay(tmp_path) == []
+    assert evaluation.replay_runs(tmp_path) == []
     bundles = sorted((tmp_path / "episodes").glob("*.tape"))
     assert [path.name for path in bundles] == ["tiny-dqn-fps30.tape", "tiny-ppo-fps30.tape"]
     for path, agent in zip(bundles, ("dqn", "ppo"), strict=True):
@@ -370,7 +370,7 @@ def test_episodes_are_played_again_from_checkpoints_as_they_were(tmp_path, finis
         assert found.about["run"] == f"tiny/{agent}/fps30/s00"
         assert not found.about["sees_rule"]
     stamps = [path.stat().st_mtime_ns for path in bundles]
-    assert evaluation.replay(tmp_path) == []
+    assert evaluation.replay_runs(tmp_path) == []
     assert [path.stat().st_mtime_ns for path in bundles] == stamps
     shown = contests.read(tmp_path).contests[0]
     assert {one.about["policy"] for one in shown.bundles} == {"dqn", "ppo"}
@@ -384,7 +384,7 @@ def test_a_run_that_cannot_be_replayed_is_said_and_passed_over(tmp_path, finishe
     for name, about in document["files"].items():
         about["size"] = 0 if name.endswith(".safetensors") else about["size"]
     write_json(marker, document)
-    notes = evaluation.replay(tmp_path)
+    notes = evaluation.replay_runs(tmp_path)
     assert len(notes) == 1
     assert notes[0].startswith("tiny/dqn/fps30 cannot be replayed: ")
     assert [path.name for path in (tmp_path / "episodes").iterdir()] == ["tiny-ppo-fps30.tape"]
@@ -494,7 +494,7 @@ def test_a_thousand_finished_runs_are_summarised_in_seconds(tmp_path, finished):
     began = time.monotonic()
     plan = make_plan(TINY, tmp_path, seeds=range(500))
     assert plan.todo == ()
-    page = summary.summarise(plan, tmp_path, {})
+    page = summary.summarise_plan(plan, tmp_path, {})
     assert time.monotonic() - began < 20  # about 2 when nothing else is at work
     assert [row.seeds for row in page.rows[:2]] == [500, 500]
 

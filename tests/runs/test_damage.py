@@ -17,7 +17,7 @@ from tapebench.exam.exam import make_exam
 from tapebench.report import contests
 from tapebench.runs import evaluation, store, sweep, tracks, training
 from tapebench.runs.executors import Local
-from tapebench.runs.plan import estimate, make_plan, run_plan
+from tapebench.runs.plan import estimate_seconds, make_plan, run_plan
 from tapebench.runs.results import load_results
 
 pytestmark = pytest.mark.slow  # nearly all of them start processes
@@ -115,7 +115,7 @@ def test_damage_of_any_kind_is_found_by_readers_and_planners_alike(kind, runs):
     assert [str(spec.id) for spec in plan.todo] == ["tiny/dqn/fps30/s01"]
     assert list(plan.damaged) == ["tiny/dqn/fps30/s01"]
     assert {len(entry.seeds) for entry in contests.read(runs).contests[0].entries} == {2, 3}
-    assert estimate(plan.todo[0], runs) > 0
+    assert estimate_seconds(plan.todo[0], runs) > 0
 
 
 READERS = {
@@ -328,7 +328,7 @@ def test_one_foreign_run_ends_no_reader(kind, tmp_path, capsys):
     if name != "provenance.json" or kind.endswith("list"):
         assert seeds["any-one"] == (1,)
         assert any("main/any-one/fps30/s00" in said for said in found.missing)
-    evaluation.replay(tmp_path / "runs")
+    evaluation.replay_runs(tmp_path / "runs")
 
 
 def test_a_table_that_is_none_inside_is_named_and_the_others_are_shown(tmp_path, monkeypatch):

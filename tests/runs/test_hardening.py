@@ -182,15 +182,15 @@ def test_more_steps_than_can_be_counted_are_refused_in_a_line(capsys):
 def test_episodes_are_replayed_by_what_a_run_came_to_and_not_by_the_clock(tmp_path, capsys):
     made = ("bench", "--agents", "dqn", *SMOKE, "--results", str(tmp_path))
     assert tape(capsys, *made)[0] == 0
-    assert evaluation.replay(tmp_path) == []
+    assert evaluation.replay_runs(tmp_path) == []
     (target,) = (tmp_path / "episodes").glob("*.tape")
     first = target.read_bytes()
     os.utime(target, (0, 0))
-    assert evaluation.replay(tmp_path) == []
+    assert evaluation.replay_runs(tmp_path) == []
     assert target.read_bytes() == first, "an old file of the same result stays"
     evaluation.evaluate("random", bundle.verify(target).exam).write_bundle(target)
     os.utime(target, (2**31, 2**31))
-    assert evaluation.replay(tmp_path) == []
+    assert evaluation.replay_runs(tmp_path) == []
     assert bundle.verify(target).about["policy"] == "dqn", "a new file of another one does not"
 
 

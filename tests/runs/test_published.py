@@ -42,7 +42,7 @@ def place(runs, tmp_path):
 
 def test_what_was_packed_is_laid_out_again_with_the_same_numbers(runs, place, tmp_path):
     root = tmp_path / "out" / "runs"
-    published.unpack_runs(published.pieces(place), root)
+    published.unpack_runs(published.piece_files(place), root)
     (ours,), (theirs,) = (contests.read(where).contests for where in (root, runs))
     assert (ours.title, ours.exam.hash) == (theirs.title, theirs.exam.hash)
     for one, other in zip(ours.entries, theirs.entries, strict=True):
@@ -120,11 +120,11 @@ def test_what_makes_no_piece_is_refused(runs, tmp_path):
     ],
 )
 def test_damaged_pieces_are_refused_and_nothing_is_laid_out(place, tmp_path, change, complaint):
-    about = published.pieces(place)[0]
+    about = published.piece_files(place)[0]
     about.write_text(json.dumps(files.read_json(about) | change))
     root = tmp_path / "out" / "runs"
     with pytest.raises(ValueError, match=complaint):
-        published.unpack_runs(published.pieces(place), root)
+        published.unpack_runs(published.piece_files(place), root)
     assert list(root.parent.iterdir()) == []
 
 
@@ -162,7 +162,7 @@ def test_without_pieces_published_results_are_refused(capsys, monkeypatch, tmp_p
 @pytest.mark.slow
 def test_published_runs_sit_exams_by_name_with_the_seeds_that_have_weights(monkeypatch, tmp_path):
     chosen = ("full-rppo-fps30", "full-rppo-matched30", "lite-dqn-fps-0")
-    pieces = [path for path in published.pieces() if path.stem in chosen]
+    pieces = [path for path in published.piece_files() if path.stem in chosen]
     published.unpack_runs(pieces, tmp_path / "runs")
     monkeypatch.setattr(published, "directory", lambda: tmp_path / "runs")
     task = make_task()
@@ -192,7 +192,7 @@ def test_publishing_takes_whole_groups_and_looks_up_what_makes_them(capsys, monk
         "smoke-strange/dqn/fps30: nothing makes these runs today, left out",
         "smoke/ppo/fps30: 1 of 2 seeds, left out",
     ]
-    (about,) = published.pieces(tmp_path / "pieces")
+    (about,) = published.piece_files(tmp_path / "pieces")
     assert (
         published.read_piece(about)["command"] == "tape bench --track smoke --agents dqn --seeds 2"
     )

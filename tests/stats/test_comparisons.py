@@ -11,13 +11,13 @@ from tapebench import stats
 def test_welch_equals_scipy_on_the_means_of_seeds():
     a, b = generator(30).random((5, 8)), generator(31).random((7, 8)) / 2
     expected = scipy.stats.ttest_ind(a.mean(axis=1), b.mean(axis=1), equal_var=False)
-    found = stats.welch(a, b)
+    test = stats.welch(a, b)
     np.testing.assert_allclose(
-        [found.t, found.p, found.df], [expected.statistic, expected.pvalue, expected.df]
+        [test.t, test.p, test.df], [expected.statistic, expected.pvalue, expected.df]
     )
-    assert found.difference.mean == pytest.approx(a.mean() - b.mean())
-    assert (found.difference.low > 0 or found.difference.high < 0) == (found.p < 0.05)
-    assert stats.welch(b, a).t == -found.t
+    assert test.difference.mean == pytest.approx(a.mean() - b.mean())
+    assert (test.difference.low > 0 or test.difference.high < 0) == (test.p < 0.05)
+    assert stats.welch(b, a).t == -test.t
 
 
 def test_welch_without_any_spread_still_answers():
@@ -65,12 +65,12 @@ def test_holm_holds_the_chance_of_any_false_finding():
 def test_probability_of_improvement_is_mann_whitneys_u():
     rng = generator(42)
     a, b = rng.integers(0, 6, (5, 9)) / 5, rng.integers(0, 5, (7, 9)) / 5
-    found = stats.probability_of_improvement(a, b, rng)
+    improvement = stats.probability_of_improvement(a, b, rng)
     u = scipy.stats.mannwhitneyu(a, b, axis=0, method="asymptotic").statistic
-    assert found.mean == pytest.approx((u / 35).mean())
+    assert improvement.mean == pytest.approx((u / 35).mean())
     other_way = stats.probability_of_improvement(b, a, rng)
-    assert other_way.mean == pytest.approx(1 - found.mean)
-    assert other_way.low == pytest.approx(1 - found.high)
+    assert other_way.mean == pytest.approx(1 - improvement.mean)
+    assert other_way.low == pytest.approx(1 - improvement.high)
     assert stats.probability_of_improvement(a + 9, b, rng) == stats.Interval(1, 1, 1)
     assert stats.probability_of_improvement(a[:, 0], a[:, 0], rng).mean == 0.5
 
@@ -105,10 +105,10 @@ def test_one_seed_fewer_than_needed_is_too_few(effect, power, paired):
 def test_power_equals_the_share_of_simulated_tests_that_find_the_difference():
     rng = generator(60)
     a, b = rng.normal(0.9, 1, (6000, 12)), rng.normal(0, 1, (6000, 12))
-    found = (scipy.stats.ttest_ind(a, b, axis=1, equal_var=False).pvalue < 0.05).mean()
-    assert found == pytest.approx(stats.power_of(12, 0.9, 1), abs=0.02)
-    found = (scipy.stats.ttest_1samp(a[:, :6], 0, axis=1).pvalue < 0.05).mean()
-    assert found == pytest.approx(stats.power_of(6, 0.9, 1, paired=True), abs=0.02)
+    power = (scipy.stats.ttest_ind(a, b, axis=1, equal_var=False).pvalue < 0.05).mean()
+    assert power == pytest.approx(stats.power_of(12, 0.9, 1), abs=0.02)
+    power = (scipy.stats.ttest_1samp(a[:, :6], 0, axis=1).pvalue < 0.05).mean()
+    assert power == pytest.approx(stats.power_of(6, 0.9, 1, paired=True), abs=0.02)
 
 
 def test_power_at_the_extremes():
@@ -161,6 +161,6 @@ def test_bad_input_is_refused_in_one_line(call, message):
 
 
 def test_an_agent_without_any_spread_is_compared_with_one_that_has_some():
-    found = stats.welch(np.full(5, 0.3), np.array([0.1, 0.2, 0.3, 0.2, 0.1]))
-    assert 0 < found.p < 0.05
-    assert found.difference.mean == pytest.approx(0.12)
+    test = stats.welch(np.full(5, 0.3), np.array([0.1, 0.2, 0.3, 0.2, 0.1]))
+    assert 0 < test.p < 0.05
+    assert test.difference.mean == pytest.approx(0.12)

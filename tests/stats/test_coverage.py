@@ -22,11 +22,11 @@ from tapebench import stats
 
 
 def bootstrap_of_mean(values, rng, resamples=400):
-    found = scipy.stats.bootstrap(
+    bootstrap = scipy.stats.bootstrap(
         (values.ravel(),), np.mean, n_resamples=resamples, method="percentile", rng=rng
     )
     mean = float(values.mean())
-    return stats.Interval(mean, *map(float, found.confidence_interval))
+    return stats.Interval(mean, *map(float, bootstrap.confidence_interval))
 
 
 def test_with_five_seeds_the_interval_covers_what_it_says():

@@ -13,8 +13,8 @@ FOLDS, RULES = 5, np.arange(40)
 def trainings(scores, folds=range(FOLDS), rules=RULES):
     """One a fold; rule r is held out by fold r % 5, and from 30 on by none."""
     return [
-        stats.Training(one, rules, (rules % FOLDS == fold) & (rules < 30))
-        for fold, one in zip(folds, scores, strict=True)
+        stats.Training(of_fold, rules, (rules % FOLDS == fold) & (rules < 30))
+        for fold, of_fold in zip(folds, scores, strict=True)
     ]
 
 
@@ -26,26 +26,26 @@ def table(rng, cost=0.0, luck=0.0, seeds=2):
 
 def test_the_cost_is_seen_less_unseen_paired_by_rule():
     scores = generator(1).random((FOLDS, 3, len(RULES)))
-    found = stats.cost_over_folds(trainings(scores))
+    cost = stats.cost_over_folds(trainings(scores))
     seen, unseen = [], []
     for rule in range(30):
         others = [fold for fold in range(FOLDS) if fold != rule % FOLDS]
         seen.append(scores[others, :, rule].mean())
         unseen.append(scores[rule % FOLDS, :, rule].mean())
-    assert found.seen.mean == pytest.approx(np.mean(seen))
-    assert found.unseen.mean == pytest.approx(np.mean(unseen))
-    assert found.unseen.low < found.unseen.mean < found.unseen.high
-    assert found.cost.mean == pytest.approx(np.mean(seen) - np.mean(unseen))
-    assert found.cost.low < found.cost.mean < found.cost.high
-    assert found.smallest > found.cost.high - found.cost.mean
-    assert (found.rules, found.runs) == (30, 15)
+    assert cost.seen.mean == pytest.approx(np.mean(seen))
+    assert cost.unseen.mean == pytest.approx(np.mean(unseen))
+    assert cost.unseen.low < cost.unseen.mean < cost.unseen.high
+    assert cost.cost.mean == pytest.approx(np.mean(seen) - np.mean(unseen))
+    assert cost.cost.low < cost.cost.mean < cost.cost.high
+    assert cost.smallest > cost.cost.high - cost.cost.mean
+    assert (cost.rules, cost.runs) == (30, 15)
 
 
 def test_how_hard_rules_and_how_good_runs_are_cancels():
-    found = stats.cost_over_folds(trainings(table(generator(2), cost=0.1, luck=0.3)))
-    assert found.cost.mean == pytest.approx(0.1)
-    assert found.cost.high - found.cost.low == pytest.approx(0, abs=1e-9)
-    assert found.smallest == pytest.approx(0, abs=1e-9)
+    cost = stats.cost_over_folds(trainings(table(generator(2), cost=0.1, luck=0.3)))
+    assert cost.cost.mean == pytest.approx(0.1)
+    assert cost.cost.high - cost.cost.low == pytest.approx(0, abs=1e-9)
+    assert cost.smallest == pytest.approx(0, abs=1e-9)
 
 
 def test_a_missing_fold_leaves_the_rules_of_the_others():
@@ -53,8 +53,8 @@ def test_a_missing_fold_leaves_the_rules_of_the_others():
     whole = stats.cost_over_folds(trainings(scores))
     part = stats.cost_over_folds(trainings(scores[1:], range(1, FOLDS)))
     assert (part.rules, part.runs) == (24, 8)
-    kept = [rule for rule in range(30) if rule % FOLDS]
-    unseen = np.mean([scores[rule % FOLDS, :, rule].mean() for rule in kept])
+    rules = [rule for rule in range(30) if rule % FOLDS]
+    unseen = np.mean([scores[rule % FOLDS, :, rule].mean() for rule in rules])
     assert part.unseen.mean == pytest.approx(unseen)
     assert part.cost != whole.cost
 
@@ -63,13 +63,15 @@ def test_it_can_be_told_of_some_rules_in_any_order_with_unequal_seeds():
     rng = generator(4)
     scores = [rng.random((2 + fold % 2, len(RULES))) for fold in range(FOLDS)]
     some = range(15)
-    found = stats.cost_over_folds(trainings(scores), rules=some)
-    assert (found.rules, found.runs) == (15, 12)
+    cost = stats.cost_over_folds(trainings(scores), rules=some)
+    assert (cost.rules, cost.runs) == (15, 12)
     few = [
-        stats.Training(one.scores[:, ::-1][:, -15:], RULES[::-1][-15:], one.held_out[::-1][-15:])
-        for one in trainings(scores)
+        stats.Training(
+            training.scores[:, ::-1][:, -15:], RULES[::-1][-15:], training.held_out[::-1][-15:]
+        )
+        for training in trainings(scores)
     ]
-    assert stats.cost_over_folds(few) == found
+    assert stats.cost_over_folds(few) == cost
     assert stats.cost_over_folds(trainings(scores), rules=range(7)) is None
 
 
@@ -80,11 +82,12 @@ def test_mirror_images_are_evidence_once():
     half = rng.random(20) - rng.random(20) * held_out[:, None] + luck
     twice = np.repeat(half, 2, axis=2)
     alone = [
-        stats.Training(one, np.arange(20), own) for one, own in zip(half, held_out, strict=True)
+        stats.Training(of_fold, np.arange(20), own)
+        for of_fold, own in zip(half, held_out, strict=True)
     ]
     pairs = [
-        stats.Training(one, RULES, np.repeat(own, 2))
-        for one, own in zip(twice, held_out, strict=True)
+        stats.Training(of_fold, RULES, np.repeat(own, 2))
+        for of_fold, own in zip(twice, held_out, strict=True)
     ]
     once = stats.cost_over_folds(alone)
     together = stats.cost_over_folds(pairs, kin=lambda rule: rule // 2)
@@ -129,10 +132,10 @@ def test_with_mirror_images_as_separate_evidence_it_would_cover_too_little():
 
 def test_the_smallest_effect_is_found_in_four_cases_of_five():
     _, guesses = simulate(Mix(cost=0.6), 2, 1000, "beyond-reflex", seed=1)
-    smallest = float(np.mean([one.smallest.mean() for one in guesses]))
+    smallest = float(np.mean([estimate.smallest.mean() for estimate in guesses]))
     # A cost of that size in success: about linear in logits, so the mix is scaled to it.
     mix = Mix(cost=0.6 * smallest / Mix(cost=0.6).truth)
     assert mix.truth == pytest.approx(smallest, abs=0.003)
-    _, found = simulate(mix, 2, 1000, "beyond-reflex", seed=2)
-    power = np.mean([one.mean > one.half_width for one in found])
+    _, estimates = simulate(mix, 2, 1000, "beyond-reflex", seed=2)
+    power = np.mean([estimate.mean > estimate.half_width for estimate in estimates])
     assert 0.7 < power < 0.88

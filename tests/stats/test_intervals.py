@@ -13,21 +13,25 @@ from tapebench import stats
 
 def test_a_t_interval_equals_scipy():
     values = generator().random(7)
-    found = stats.t_interval(values)
+    interval = stats.t_interval(values)
     low, high = scipy.stats.ttest_1samp(values, 0).confidence_interval(0.95)
-    np.testing.assert_allclose([found.mean, found.low, found.high], [values.mean(), low, high])
+    np.testing.assert_allclose(
+        [interval.mean, interval.low, interval.high], [values.mean(), low, high]
+    )
 
 
 @given(tables(most=9))
 def test_below_ten_seeds_the_interval_is_students_and_ignores_the_order_of_seeds(scores):
-    found = stats.seed_interval(scores, generator())
+    interval = stats.seed_interval(scores, generator())
     expected = stats.t_interval(scores.mean(axis=1))
     again = stats.seed_interval(scores[::-1], generator(1))
     for other in (expected, again):
         np.testing.assert_allclose(
-            [found.mean, found.low, found.high], [other.mean, other.low, other.high], atol=1e-9
+            [interval.mean, interval.low, interval.high],
+            [other.mean, other.low, other.high],
+            atol=1e-9,
         )
-    assert found.low <= found.mean <= found.high
+    assert interval.low <= interval.mean <= interval.high
 
 
 def test_nine_seeds_draw_nothing():
@@ -40,11 +44,11 @@ def test_nine_seeds_draw_nothing():
 
 def test_from_ten_seeds_on_it_is_the_percentile_bootstrap_of_whole_seeds():
     scores = generator(1).random((10, 5))
-    found = stats.seed_interval(scores, generator(2))
+    interval = stats.seed_interval(scores, generator(2))
     drawn = generator(2).integers(0, 10, (2000, 10))
     low, high = np.quantile(scores[drawn].mean(axis=(1, 2)), [0.025, 0.975])
-    np.testing.assert_allclose([found.low, found.high], [low, high])
-    assert found.mean == pytest.approx(scores.mean())
+    np.testing.assert_allclose([interval.low, interval.high], [low, high])
+    assert interval.mean == pytest.approx(scores.mean())
 
 
 @pytest.mark.parametrize("seeds", [2, 9, 15])
@@ -66,9 +70,9 @@ def test_a_statistic_of_the_whole_table_sees_resampled_rows(seeds):
         seen.append(table)
         return stats.iqm(table)
 
-    found = stats.seed_interval(scores, generator(6), watch)
-    assert found.mean == stats.iqm(scores)
-    assert found.low < found.mean < found.high
+    interval = stats.seed_interval(scores, generator(6), watch)
+    assert interval.mean == stats.iqm(scores)
+    assert interval.low < interval.mean < interval.high
     rows = {tuple(row) for row in scores}
     assert all(tuple(row) in rows for table in seen for row in table)
     assert {len(table) for table in seen} == ({4, 5} if seeds == 5 else {12})
@@ -78,10 +82,10 @@ def test_a_paired_interval_is_that_of_the_differences():
     rng = generator(7)
     for seeds in (6, 14):
         a, b = rng.random((seeds, 30)), rng.random((seeds, 4))
-        found = stats.paired_interval(a, b, generator(8))
+        interval = stats.paired_interval(a, b, generator(8))
         of_all = stats.paired_interval(a, b, generator(8), np.mean)
         expected = stats.seed_interval(a.mean(axis=1) - b.mean(axis=1), generator(8))
-        for other in (found, of_all):
+        for other in (interval, of_all):
             np.testing.assert_allclose(
                 [other.mean, other.low, other.high], [expected.mean, expected.low, expected.high]
             )
@@ -105,23 +109,23 @@ def test_seeds_and_rules_together_vary_more_than_seeds_alone():
 
 def test_with_few_seeds_the_hierarchical_interval_adds_both_variances():
     scores = generator(11).random((4, 6))
-    found = stats.hierarchical_interval(scores, generator())
+    interval = stats.hierarchical_interval(scores, generator())
     seed, rule = (scores.mean(axis=axis).var(ddof=1) / n for axis, n in ((1, 4), (0, 6)))
     freedom = (seed + rule) ** 2 / (seed**2 / 3 + rule**2 / 5)
     ends = scipy.stats.t.interval(0.95, freedom, scores.mean(), np.sqrt(seed + rule))
-    np.testing.assert_allclose([found.low, found.high], ends)
+    np.testing.assert_allclose([interval.low, interval.high], ends)
     rows_alone = np.repeat(scores[:, :1], 6, axis=1)
-    found, plain = stats.hierarchical_interval(rows_alone, generator()), rows_alone[:, 0]
-    assert found.low == pytest.approx(stats.t_interval(plain).low)
+    interval, plain = stats.hierarchical_interval(rows_alone, generator()), rows_alone[:, 0]
+    assert interval.low == pytest.approx(stats.t_interval(plain).low)
 
 
 def test_resampling_rows_and_columns_has_the_variance_that_theory_gives():
     scores = generator(12).random((25, 40))
-    found = stats.hierarchical_interval(scores, generator())
+    interval = stats.hierarchical_interval(scores, generator())
     row, column = scores.mean(axis=1).var() / 25, scores.mean(axis=0).var() / 40
     both = scores.var() / 1000
     together = row + column + (both - row / 40 - column / 25)
-    assert (found.high - found.low) / 3.92 == pytest.approx(np.sqrt(together), rel=0.06)
+    assert (interval.high - interval.low) / 3.92 == pytest.approx(np.sqrt(together), rel=0.06)
 
 
 @given(tables(least=2, most=14), st.integers(0, 99))
@@ -160,11 +164,11 @@ def test_the_drop_of_one_run_has_the_interval_of_two_sides_that_share_their_tape
     tape_luck = rng.normal(size=40)
     seen = 1.0 + tape_luck + rng.normal(size=(60, 1)) + np.zeros((60, 40))
     held_out = 0.5 + tape_luck + rng.normal(size=(30, 1)) + np.zeros((30, 40))
-    found = stats.drop_bootstrap(seen, held_out, np.random.default_rng(1))
-    assert found.mean == pytest.approx(seen.mean() - held_out.mean())
+    interval = stats.drop_bootstrap(seen, held_out, np.random.default_rng(1))
+    assert interval.mean == pytest.approx(seen.mean() - held_out.mean())
     # What both sides share cancels: the width is that of the two means over rules alone.
     error = np.hypot(seen[:, 0].std() / 60**0.5, held_out[:, 0].std() / 30**0.5)
-    assert found.high - found.low == pytest.approx(2 * 1.96 * error, rel=0.1)
+    assert interval.high - interval.low == pytest.approx(2 * 1.96 * error, rel=0.1)
     with pytest.raises(ValueError, match="use one exam"):
         stats.drop_bootstrap(seen, held_out[:, 1:], rng)
 

@@ -36,10 +36,10 @@ def test_the_cost_is_found_however_hard_the_rules_and_good_the_trainings_are(cos
     level = rng.random(len(RULES))
     both = [made(rng, h, level, cost, s) for h, s in zip(HELD_OUT, (0.0, skill), strict=True)]
     for of in (None, 0, 1):
-        found = stats.cost_of_unseen(both, of)
-        assert found.mean == pytest.approx(cost, abs=1e-9)
+        interval = stats.cost_of_unseen(both, of)
+        assert interval.mean == pytest.approx(cost, abs=1e-9)
         # Luck that moves all scores of a seed cancels; rules do not differ in what it costs them.
-        assert found.high - found.low == pytest.approx(0, abs=1e-9)
+        assert interval.high - interval.low == pytest.approx(0, abs=1e-9)
 
 
 def test_of_two_trainings_it_is_the_difference_of_differences():
@@ -61,7 +61,9 @@ def test_rules_are_told_by_their_numbers_and_others_do_not_matter():
     order = rng.permutation(60)
     shuffled = training(b.scores[:, order], b.held_out[order], RULES[order])
     assert stats.cost_of_unseen([a, shuffled]) == stats.cost_of_unseen([a, b])
-    fewer = [training(one.scores[:, 5:], one.held_out[5:], RULES[5:]) for one in (a, b)]
+    fewer = [
+        training(of_split.scores[:, 5:], of_split.held_out[5:], RULES[5:]) for of_split in (a, b)
+    ]
     partly = stats.cost_of_unseen([a, fewer[1]])
     assert partly.mean == pytest.approx(stats.cost_of_unseen(fewer).mean)
 
@@ -78,11 +80,11 @@ def test_where_nothing_is_crossed_there_is_nothing_to_say():
 def test_the_drop_over_rules_is_wider_than_over_seeds():
     rng = generator(4)
     scores = rng.random(60) + rng.normal(0, 0.01, (5, 60))
-    found = stats.drop_over_rules(training(scores))
+    interval = stats.drop_over_rules(training(scores))
     seen, held_out = scores[:, 20:], scores[:, :20]
-    assert found.mean == pytest.approx(seen.mean() - held_out.mean())
+    assert interval.mean == pytest.approx(seen.mean() - held_out.mean())
     seeds = stats.paired_interval(seen, held_out, rng)
-    assert found.high - found.low > 5 * (seeds.high - seeds.low)
+    assert interval.high - interval.low > 5 * (seeds.high - seeds.low)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,7 @@ def test_the_drop_over_rules_is_wider_than_over_seeds():
         (lambda: training(np.zeros(3)), "2 axes are needed"),
         (lambda: training(np.zeros((2, 5))), "give one per rule"),
         (lambda: training(np.zeros((2, 60)), rules=np.zeros(60, int)), "two columns"),
-        (lambda: stats.cost_of_unseen([training(np.zeros((1, 60)))]), "at least two"),
+        (lambda: stats.cost_of_unseen([training(np.zeros((1, 60)))]), "two seeds or more"),
         (lambda: stats.drop_over_rules(training(np.zeros((1, 60)))), "two seeds and two rules"),
     ],
 )
@@ -102,7 +104,7 @@ def test_what_cannot_be_told_from_is_refused(make, message):
 @pytest.mark.parametrize(("seeds", "partitions"), [(5, 2), (20, 2), (5, 4)])
 def test_new_seeds_and_new_rules_are_covered(seeds, partitions):
     """Rules differ in how hard they are and in what it costs to hold them out, seeds in luck."""
-    rng, found = generator(5), []
+    rng, intervals = generator(5), []
     for _ in range(600):
         hardness, cost = rng.normal(-1, 2, 120), rng.normal(0.3, 0.3, 120)
         trainings = []
@@ -111,10 +113,10 @@ def test_new_seeds_and_new_rules_are_covered(seeds, partitions):
             luck = rng.normal(0, SEED_SPREAD, (seeds, 1))
             success = rng.binomial(20, chance(hardness - cost * held_out + luck)) / 20
             trainings.append(stats.Training(success, np.arange(120), held_out))
-        found.append(stats.cost_of_unseen(trainings))
-    truth = np.mean([one.mean for one in found])
+        intervals.append(stats.cost_of_unseen(trainings))
+    truth = np.mean([interval.mean for interval in intervals])
     assert truth == pytest.approx(0.03, abs=0.01)
-    assert 0.92 < coverage(truth, found) < 0.98
+    assert 0.92 < coverage(truth, intervals) < 0.98
 
 
 # Of anybody's results
@@ -130,18 +132,18 @@ OTHER = dict(zip(EXAMS, reversed(EXAMS.values()), strict=True))
 @pytest.fixture(scope="module")
 def sat(tmp_path_factory):
     """Bundles of an agent that flips ones unless a rule was held out from it, by split."""
-    root, found = tmp_path_factory.mktemp("bundles"), {}
+    root, bundles = tmp_path_factory.mktemp("bundles"), {}
     for split, exam in EXAMS.items():
         for seed in range(2):
             skilled, poor = (sit(name, seed, exam) for name in ("any-one", "any-cell"))
-            at = np.isin(exam.rules, exam.test)[:, None, None]
-            cells = np.where(at, poor.cells, skilled.cells)
+            is_held_out = np.isin(exam.rules, exam.test)[:, None, None]
+            cells = np.where(is_held_out, poor.cells, skilled.cells)
             path = root / f"{split}-{seed}.tape"
             made = bundle.replay(np.maximum(cells, 0), exam, "forgetful")
             about = {"policy": "forgetful", "sees_rule": False}
             bundle.write(path, made, exam, about, Conditions("by us"))
-            found.setdefault(split, []).append(str(path))
-    return found
+            bundles.setdefault(split, []).append(str(path))
+    return bundles
 
 
 def test_the_cost_is_told_of_bundles(capsys, sat):
@@ -178,7 +180,7 @@ def test_what_an_unseen_law_costs_needs_two_splits_and_two_seeds(capsys, sat, tm
     (a, b), (c, _) = sat.values()
     for paths, complaint in (
         ([a, b], "two splits or more are needed"),
-        ([a, b, c], "add more of matched30"),
+        ([a, b, c], "add seeds of matched30"),
         ([a, b, str(other)], "these are results of forgetful and of first-one"),
         ([a, b, str(other), "--as", "x"], "differ in more than their split: length, horizon"),
         ([a, b, c, "nowhere.tape"], "there is no nowhere.tape"),

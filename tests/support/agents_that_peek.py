@@ -22,9 +22,9 @@ def _look_ahead():
     """`[rule, tape, cell]`: how good it is to flip a cell, two steps ahead."""
     flipped = _TAPES[:, None] ^ (1 << np.arange(CELLS))
     distance = _BITS.sum(axis=1)
-    one = AFTER[:, flipped]
+    after = AFTER[:, flipped]
     two = distance[AFTER[:, flipped]].min(axis=2)  # [rule, tape]: the best a second flip does
-    near = np.minimum(distance[one], np.take_along_axis(two[:, None], one, axis=2) + 0.5)
+    near = np.minimum(distance[after], np.take_along_axis(two[:, None], after, axis=2) + 0.5)
     return -near - 0.01 * (np.arange(CELLS) + 0.0)
 
 

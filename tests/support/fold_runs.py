@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scores import chance, generator, normal_mean
-from tapebench.stats.folds import estimate
+from tapebench.stats.folds import estimate_cost
 from tapebench.tasks import folds
 from tapebench.tasks.universe import ELEMENTARY
 
@@ -96,13 +96,13 @@ def simulate(mix, seeds, datasets, stratum=None, seed=0, classes_count=True):
     Without `classes_count`, mirror images are taken for separate evidence.
     """
     fold, classes = layout(stratum)
-    rng, held, found = generator(seed), [], []
+    rng, held, estimates = generator(seed), [], []
     for _ in range(0, datasets, 250):
         scores = draw(rng, 250, seeds, mix, fold, classes)
-        one = estimate(scores, fold, classes if classes_count else np.arange(len(fold)))
-        held.append(np.abs(one.mean - mix.truth) <= one.half_width)
-        found.append(one)
-    return float(np.mean(held)), found
+        estimate = estimate_cost(scores, fold, classes if classes_count else np.arange(len(fold)))
+        held.append(np.abs(estimate.mean - mix.truth) <= estimate.half_width)
+        estimates.append(estimate)
+    return float(np.mean(held)), estimates
 
 
 def main():

@@ -77,9 +77,9 @@ class Tally:
         )
 
 
-def places(document, at=()):
+def places(document, path=()):
     """Every place in a document."""
-    yield at
+    yield path
     items = (
         document.items()
         if isinstance(document, dict)
@@ -88,27 +88,27 @@ def places(document, at=()):
         else ()
     )
     for key, value in items:
-        yield from places(value, (*at, key))
+        yield from places(value, (*path, key))
 
 
 def spoil(document, chance):
     """The document with something odd in it, or without something."""
     document = json.loads(json.dumps(document))
-    at = chance.choice(list(places(document)))
-    if not at:
+    path = chance.choice(list(places(document)))
+    if not path:
         return chance.choice(ODD)
     parent = document
-    for key in at[:-1]:
+    for key in path[:-1]:
         parent = parent[key]
     how = chance.randrange(4)
     if how == 0 and isinstance(parent, dict):
-        del parent[at[-1]]
+        del parent[path[-1]]
     elif how == 1 and isinstance(parent, list):
-        parent.append(parent[at[-1]])
-    elif how == 2 and isinstance(parent[at[-1]], int):
-        parent[at[-1]] += chance.choice((-1, 1, 2**31, -(2**31)))
+        parent.append(parent[path[-1]])
+    elif how == 2 and isinstance(parent[path[-1]], int):
+        parent[path[-1]] += chance.choice((-1, 1, 2**31, -(2**31)))
     else:
-        parent[at[-1]] = chance.choice(ODD)
+        parent[path[-1]] = chance.choice(ODD)
     return document
 
 
@@ -122,16 +122,16 @@ def is_one_line(refusal):
 def spoil_bytes(data, chance):
     """The bytes with a bit flipped, a part cut, doubled or put in."""
     data = bytearray(data)
-    at = chance.randrange(len(data) + 1)
+    position = chance.randrange(len(data) + 1)
     how = chance.randrange(4)
     if how == 0 and data:
-        data[at % len(data)] ^= 1 << chance.randrange(8)
+        data[position % len(data)] ^= 1 << chance.randrange(8)
     elif how == 1:
-        del data[at:]
+        del data[position:]
     elif how == 2:
-        data[at:at] = data[: chance.randrange(64)]
+        data[position:position] = data[: chance.randrange(64)]
     else:
-        data[at:at] = chance.randbytes(chance.randrange(1, 64))
+        data[position:position] = chance.randbytes(chance.randrange(1, 64))
     return bytes(data)
 
 
@@ -160,10 +160,12 @@ class Bundles:
             data = self.made(header) if how == 2 else save({}, header["__metadata__"])
         self.path.write_bytes(data)
         try:
-            found = bundle.verify(self.path)
+            replayed = bundle.verify(self.path)
         except bundle.BundleError as refusal:
             return is_one_line(refusal)
-        assert np.array_equal(found.episodes.success, self.success), "another result was accepted"
+        assert np.array_equal(replayed.episodes.success, self.success), (
+            "another result was accepted"
+        )
         return False
 
     def made(self, header):
@@ -288,8 +290,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, help="try this case alone")
     parser.add_argument("--target", choices=TARGETS, action="append")
-    given = parser.parse_args()
-    print(fuzz(given.seconds, given.seed, given.target or tuple(TARGETS)))
+    arguments = parser.parse_args()
+    print(fuzz(arguments.seconds, arguments.seed, arguments.target or tuple(TARGETS)))
 
 
 if __name__ == "__main__":

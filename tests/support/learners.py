@@ -166,11 +166,11 @@ def play(env, params, steps, num_envs, capacity, seed=0):
         return stored, seen
 
     stored, seen = run(jax.random.key(seed), params)
-    kept = [deque(maxlen=-(-capacity // num_envs)) for _ in range(num_envs)]
+    deques = [deque(maxlen=-(-capacity // num_envs)) for _ in range(num_envs)]
     for rows in zip(*map(np.asarray, seen), strict=True):
-        for index, transitions in enumerate(kept):
+        for index, transitions in enumerate(deques):
             transitions.append([row[index] for row in rows])
-    return stored, kept
+    return stored, deques
 
 
 def played(module, config, env, params, seed=0, rounds=1):

@@ -62,37 +62,37 @@ def store_run(
     optimal = exam.optimal_steps()
     with store.open_run(root, run_id, spec) as run:
         for number in range(1, last + 2):
-            found, step = sit(name, 100 * seed + number, exam), 1000 * number
-            run.extend("curve", metrics.rule_means(found, exam, **whose, step=step))
+            episodes, step = sit(name, 100 * seed + number, exam), 1000 * number
+            run.extend("curve", metrics.rule_means(episodes, exam, **whose, step=step))
             if number > 1:
-                run.extend("eval", metrics.rows(found, exam, optimal, **whose, step=step))
+                run.extend("eval", metrics.rows(episodes, exam, optimal, **whose, step=step))
         files.write_json(run.path / "provenance.json", files.provenance(12.0))
-        run.finish(training.summarise(run.read("curve"), run.read("eval"), last))
+        run.finish(training.summarise_run(run.read("curve"), run.read("eval"), last))
         return run.path
 
 
-def store_runs(root, seeds=3, agents=tuple(AGENTS), **given):
+def store_runs(root, seeds=3, agents=tuple(AGENTS), **fields):
     """Runs of all agents, and beside them episodes of the first as a bundle."""
     for name in agents:
         for seed in range(seeds):
-            store_run(root, name, seed, **given)
+            store_run(root, name, seed, **fields)
     return root
 
 
 def finish_run(root, spec):
     """A finished run of a real spec, as if its agent had learned to flip ones; its episodes."""
     exam = spec.exam
-    found = rollout(flip_ones(exam.task), exam.task, None, exam.episodes, seed=spec.seed)
+    episodes = rollout(flip_ones(exam.task), exam.task, None, exam.episodes, seed=spec.seed)
     whose = {"experiment": spec.experiment, "agent": spec.agent, "seed": spec.seed}
     with store.open_run(root, spec.id, spec.as_dict()) as run:
         for number in reversed(range(spec.last)):
             step = spec.steps - number * spec.evaluate_every
-            at = {**whose, "step": step}
-            run.extend("curve", metrics.rule_means(found, exam, **at))
-            run.extend("eval", metrics.rows(found, exam, exam.optimal_steps(), **at))
+            labels = {**whose, "step": step}
+            run.extend("curve", metrics.rule_means(episodes, exam, **labels))
+            run.extend("eval", metrics.rows(episodes, exam, exam.optimal_steps(), **labels))
         files.write_json(run.path / "provenance.json", files.provenance(12.0))
-        run.finish(training.summarise(run.read("curve"), run.read("eval"), spec.last))
-    return found
+        run.finish(training.summarise_run(run.read("curve"), run.read("eval"), spec.last))
+    return episodes
 
 
 def store_bundle(path, name="first-one", exam=EXAM):

@@ -69,5 +69,5 @@ def test_a_rule_alone_on_its_side_cannot_switch_and_one_from_elsewhere_has_no_pl
 
 
 def test_the_rule_at_a_time_is_the_one_of_the_last_switch():
-    at = Schedule((2, 5)).rule_at(np.arange(7), np.array(30), [np.array(90), np.array(204)])
-    assert at.tolist() == [30, 30, 90, 90, 90, 204, 204]
+    rules = Schedule((2, 5)).rule_at(np.arange(7), np.array(30), [np.array(90), np.array(204)])
+    assert rules.tolist() == [30, 30, 90, 90, 90, 204, 204]

@@ -58,12 +58,12 @@ def test_an_audit_counts_cut_mirror_pairs():
 
 
 def test_farthest_points_are_far_apart():
-    points = np.array([[r.density, r.entropy, r.activity] for r in features.table()], float)
+    points = np.array([[r.density, r.entropy, r.activity] for r in features.feature_table()], float)
 
     def nearest(members):
-        chosen = points[list(members)]
-        gaps = np.linalg.norm(chosen[:, None] - chosen[None], axis=-1)
-        return gaps[~np.eye(len(chosen), dtype=bool)].min()
+        held_out = points[list(members)]
+        gaps = np.linalg.norm(held_out[:, None] - held_out[None], axis=-1)
+        return gaps[~np.eye(len(held_out), dtype=bool)].min()
 
     assert nearest(splits.load("fps30").test) > 3 * nearest(splits.load("random-0").test)
 
@@ -198,12 +198,12 @@ def test_generators_refuse_what_they_cannot_do():
 
 def test_tuning_never_sees_a_held_out_rule():
     tuning = splits.load("tuning")
-    asked = set(tuning.train) | set(tuning.test)
+    members = set(tuning.train) | set(tuning.test)
     for name in ("fps30", "matched30"):
-        assert not asked & set(splits.load(name).test)
+        assert not members & set(splits.load(name).test)
     audit = splits.audit(tuning)
     assert audit.mirror_pairs_cut == ()
-    assert len(tuning.test) == pytest.approx(len(asked) / 5, abs=5)
+    assert len(tuning.test) == pytest.approx(len(members) / 5, abs=5)
     assert audit.type_gap < 0.1
     for measure in splits.MATCHED:
         assert abs(np.subtract(*audit.difficulty[measure])) < 0.05

@@ -233,7 +233,7 @@ def make_model(key: PRNGKeyArray, config: Config) -> Model:
     return Model(hidden, jnp.float32(0.0), jnp.zeros(2))
 
 
-def codes(cells: Real[Any, "*B L"]) -> Int32[Any, "*B L"]:
+def neighbourhood_codes(cells: Real[Any, "*B L"]) -> Int32[Any, "*B L"]:
     """The neighbourhood of every cell of 0 and 1: integers below 32."""
     xp = cells.__array_namespace__()
     whole = cells.astype(np.int32)
@@ -243,7 +243,7 @@ def codes(cells: Real[Any, "*B L"]) -> Int32[Any, "*B L"]:
     return code
 
 
-def masses(
+def evidence_masses(
     likeness: Float[Any, "32 32"],
     prior: Float[Any, " 2"],
     counts: Float[Any, "*B 32 2"],
@@ -254,14 +254,14 @@ def masses(
     return prior + likeness @ (counts * (saturation / (saturation + total)))
 
 
-def loss(
+def prediction_loss(
     config: Config,
     model: Model,
     evidence: Float32[Array, "B 32 2"],
     outcome: Float32[Array, "B 32 2"],
 ) -> Float32[Array, ""]:
     """Negative log-likelihood of the next tape given the evidence; both are counts."""
-    mass = masses(*model.likeness(), evidence, config.saturation)
+    mass = evidence_masses(*model.likeness(), evidence, config.saturation)
     log_prob = jnp.log(mass) - jnp.log(mass.sum(axis=-1, keepdims=True))
     total = outcome.sum(axis=-1, keepdims=True)
     share = outcome / jnp.maximum(total, 1.0)
@@ -276,7 +276,7 @@ def tally(
 ) -> Float32[Array, "B 32 2"]:
     """Counts of transitions; each cell has a weight."""
     flipped = jnp.abs(before - jax.nn.one_hot(action, before.shape[-1]))
-    case = 2 * codes(flipped) + after.astype(jnp.int32)
+    case = 2 * neighbourhood_codes(flipped) + after.astype(jnp.int32)
     counts = jax.nn.one_hot(case, 2 * CODES) * weight[..., None]
     return counts.sum(axis=(1, 2)).reshape(-1, CODES, 2)
 
@@ -308,12 +308,12 @@ class State:
     """Environment steps so far."""
 
 
-def draw(
+def draw_batch(
     key: PRNGKeyArray, config: Config, stored: Replay
 ) -> tuple[Float32[Array, "B 32 2"], Float32[Array, "B 32 2"]]:
     """A batch of thinned evidence and the transitions that followed it, as counts."""
     place_key, size_key, cell_key = jax.random.split(key, 3)
-    places = replay.draw(place_key, stored, config.batch)
+    places = replay.sample_transitions(place_key, stored, config.batch)
     past, batch = replay.past(stored, places, config.context), replay.take(stored, places)
     length, layout = stored.length, Layout(stored.length)
     cells = config.context * length
@@ -374,15 +374,15 @@ def forecast(
     for row in range(rows):
         if row:
             happened = is_real[row]
-            case = 2 * codes(flip(tapes[row - 1], action[row - 1])) + tapes[row]
+            case = 2 * neighbourhood_codes(flip_cells(tapes[row - 1], action[row - 1])) + tapes[row]
             case = case + 2 * CODES * np.arange(num)[:, None]
             new_counts = np.bincount(case[happened].ravel(), minlength=counts.size)
             counts += new_counts.reshape(counts.shape).astype(np.float32)
-        mass = masses(likeness, prior, counts, saturation)
+        mass = evidence_masses(likeness, prior, counts, saturation)
         prob_one = mass[..., 1] / mass.sum(axis=-1)
         ahead = tapes[row]
         for step in range(min(depth, rows - 1 - row)):
-            code = codes(flip(ahead, action[row + step]))
+            code = neighbourhood_codes(flip_cells(ahead, action[row + step]))
             forecast[step, row] = np.take_along_axis(prob_one, code, axis=1)
             ahead = (forecast[step, row] > 0.5).astype(np.uint8)
     return forecast
@@ -414,10 +414,10 @@ def _train(
     optimiser = optax.adam(config.learning_rate)
 
     def update(learner: Learner, key: Array, stored: Replay) -> tuple[Learner, Array]:
-        evidence, outcome = draw(key, config, stored)
+        evidence, outcome = draw_batch(key, config, stored)
 
         def batch_loss(model: Model) -> tuple[Array, dict[str, Array]]:
-            value = loss(config, model, evidence, outcome)
+            value = prediction_loss(config, model, evidence, outcome)
             return value, {"loss": value}
 
         model, optimiser_state, parts = gradient_step(
@@ -436,7 +436,7 @@ def _train(
         learner, losses = jax.lax.scan(
             lambda learner, key: update(learner, key, stored), state.learner, keys
         )
-        outcomes = loop.outcomes(reward, terminated, truncated)
+        outcomes = loop.step_metrics(reward, terminated, truncated)
         steps = state.steps + config.num_envs
         return State(learner, stored, after, key, steps), (outcomes, losses.mean())
 
@@ -531,7 +531,7 @@ def _act(
     plan[idle], failed[idle] = make_plans(config, memory, belief, idle, goal)
     action = np.where(plan[:, 0] >= 0, plan[:, 0], flip_a_one(cells ^ goal, stream))
 
-    is_doubtful = foresight(belief, flip(cells, action)) < config.trust
+    is_doubtful = foresight(belief, flip_cells(cells, action)) < config.trust
     doubtful = np.flatnonzero(trusted & is_doubtful & (memory.probes < config.asks))
     for rows in (doubtful[start : start + _ROWS] for start in range(0, len(doubtful), _ROWS)):
         worth = information(memory, belief, rows, config.saturation)
@@ -544,7 +544,7 @@ def _act(
     probes[doubtful] += 1
     return memory._replace(
         cell=action,
-        foreseen=follow(belief.ones, flip(cells, action)),
+        foreseen=follow(belief.ones, flip_cells(cells, action)),
         plan=np.concatenate([plan[:, 1:], np.full_like(plan[:, :1], -1)], axis=1),
         failed=failed,
         probes=probes,
@@ -573,7 +573,7 @@ def remember(memory: Memory, obs: Float[np.ndarray, "B D"], length: int) -> Memo
     layout = Layout(length)
     cells, time = layout.cells(obs).astype(np.uint8), layout.time(obs).astype(np.float32)
     happened = time > memory.time
-    case = 2 * codes(flip(memory.cells, memory.cell)) + cells
+    case = 2 * neighbourhood_codes(flip_cells(memory.cells, memory.cell)) + cells
     case = case + 2 * CODES * np.arange(len(obs))[:, None]
     new_counts = np.bincount(case[happened].ravel(), minlength=len(obs) * 2 * CODES)
     passed = np.where(happened, time - memory.time, 1.0)
@@ -591,14 +591,14 @@ def remember(memory: Memory, obs: Float[np.ndarray, "B D"], length: int) -> Memo
 
 def believe(memory: Memory, saturation: float) -> Belief:
     """The likeliest law under the counts, with probabilities."""
-    mass = masses(memory.likeness, memory.prior, memory.counts, saturation)
+    mass = evidence_masses(memory.likeness, memory.prior, memory.counts, saturation)
     total = mass.sum(axis=-1)
     prob_one = mass[..., 1] / total
     ones = prob_one > _LIKELY
     return Belief(np.where(ones, prob_one, 1.0 - prob_one), ones, total)
 
 
-def flip(
+def flip_cells(
     cells: UInt8[np.ndarray, "B L"], cell: Integer[np.ndarray, " B"]
 ) -> UInt8[np.ndarray, "B L"]:
     """Tapes with one cell inverted in each."""
@@ -609,12 +609,12 @@ def follow(
     ones: Bool[np.ndarray, "B 32"], cells: UInt8[np.ndarray, "B L"]
 ) -> UInt8[np.ndarray, "B L"]:
     """What tapes become if the law is `ones`."""
-    return np.take_along_axis(ones, codes(cells), axis=1).astype(np.uint8)
+    return np.take_along_axis(ones, neighbourhood_codes(cells), axis=1).astype(np.uint8)
 
 
 def presence(cells: UInt8[np.ndarray, "*B L"]) -> Bool[np.ndarray, "*B 32"]:
     """Which neighbourhoods occur in tapes."""
-    code = codes(cells).reshape(-1, cells.shape[-1])
+    code = neighbourhood_codes(cells).reshape(-1, cells.shape[-1])
     index = code + CODES * np.arange(len(code))[:, None]
     is_present = np.zeros(len(code) * CODES, bool)
     is_present[index.ravel()] = True
@@ -655,7 +655,7 @@ def make_plans(
     tapes, goals = space.pack(memory.cells[rows]), space.pack(goal[rows])
     for number, *target in sorted({(int(law[i]), *goals[i].tolist()) for i in unknown}):
         group = unknown[(law[unknown] == number) & (goals[unknown] == target).all(axis=1)]
-        ways = find_ways(config, tapes[group], budget[group].tolist(), number, length, target)
+        ways = plan_ways(config, tapes[group], budget[group].tolist(), number, length, target)
         for row, way in zip(group, ways, strict=True):
             if way is None:
                 lost[row] = number
@@ -664,7 +664,7 @@ def make_plans(
     return plan, lost
 
 
-def find_ways(
+def plan_ways(
     config: Config,
     tapes: UInt32[np.ndarray, "N W"],
     budget: list[int],

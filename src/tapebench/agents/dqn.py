@@ -200,8 +200,8 @@ def bellman(
     config: Config, batch: Batch, chooser: Float32[Array, "B A"], judge: Float32[Array, "B A"]
 ) -> Float32[Array, " B"]:
     """Double-DQN targets, from next-state values of the network and its target."""
-    chosen = (chooser if config.double else judge).argmax(axis=-1)
-    ahead = jnp.where(batch.ended, 0.0, pick(judge, chosen))
+    next_action = (chooser if config.double else judge).argmax(axis=-1)
+    ahead = jnp.where(batch.ended, 0.0, action_values(judge, next_action))
     worth = jnp.float32([config.discount**steps for steps in range(1 + config.n_step)])
     return jax.lax.stop_gradient(batch.reward + worth[batch.steps] * ahead)
 
@@ -216,7 +216,9 @@ def rate(config: Config, updates: Integer[ArrayLike, ""]) -> Float32[Array, ""]:
     return learning_rate(config, jnp.asarray(updates) * config.steps_per_update)
 
 
-def pick(values: Float32[Array, "B A"], action: Integer[Array, " B"]) -> Float32[Array, " B"]:
+def action_values(
+    values: Float32[Array, "B A"], action: Integer[Array, " B"]
+) -> Float32[Array, " B"]:
     """Values of the chosen actions."""
     return jnp.take_along_axis(values, action[:, None], axis=-1)[:, 0]
 
@@ -228,7 +230,7 @@ def td_loss(
     fixed = jax.lax.stop_gradient(network)
     # Without `double` nobody looks at the first of the two, and it is not computed.
     y = bellman(config, batch, fixed(batch.next_obs), target(batch.next_obs))
-    return optax.huber_loss(pick(network(batch.obs), batch.action), y).mean()
+    return optax.huber_loss(action_values(network(batch.obs), batch.action), y).mean()
 
 
 def make(
@@ -272,7 +274,7 @@ def _algorithm(
 
     def update(key: Array, learner: Learner, stored: Replay) -> tuple[Learner, dict[str, Array]]:
         draw_key, augment_key, extra_key = jax.random.split(key, 3)
-        places = replay.draw(draw_key, stored, config.batch)
+        places = replay.sample_transitions(draw_key, stored, config.batch)
         drawn = replay.take(stored, places, config.n_step, config.discount)
         batch = augment(augment_key, drawn) if augment else drawn
 
@@ -409,7 +411,7 @@ def _train(
             key=key,
             steps=state.steps + config.num_envs,
         )
-        return (state, obs), loop.outcomes(reward, terminated, truncated)
+        return (state, obs), loop.step_metrics(reward, terminated, truncated)
 
     def due(state: State) -> Array:
         return jnp.where(state.steps >= config.warmup, config.stride // config.steps_per_update, 0)

@@ -85,12 +85,12 @@ from tapebench.agents.rssm import (
     Latent,
     World,
     advance_time,
-    divergence,
     flat,
     is_final_step,
-    mix,
-    pick,
+    kl_divergence,
+    mix_uniform,
     predict,
+    sample_one_hot,
     symexp,
     symlog,
 )
@@ -235,7 +235,7 @@ class Model(eqx.Module):
     def policy(self, latent: Latent) -> Float32[Array, "*B A"]:
         """Log-probabilities of the actions."""
         logits = self.actor(latent.features)
-        return mix(logits.reshape(*logits.shape[:-2], -1), self.world.unimix)
+        return mix_uniform(logits.reshape(*logits.shape[:-2], -1), self.world.unimix)
 
 
 @jax.tree_util.register_dataclass
@@ -285,15 +285,17 @@ def world_loss(
         "success_loss": (may_go_on * wrong).mean(),
     }
     costs = {
-        "dynamics": jnp.maximum(config.free_nats, divergence(fixed(posterior), prior)).mean(),
-        "representation": jnp.maximum(config.free_nats, divergence(posterior, fixed(prior))).mean(),
+        "dynamics": jnp.maximum(config.free_nats, kl_divergence(fixed(posterior), prior)).mean(),
+        "representation": jnp.maximum(
+            config.free_nats, kl_divergence(posterior, fixed(prior))
+        ).mean(),
     }
     total = (
         jnp.stack([*parts.values()]).sum()
         + config.dynamics_weight * costs["dynamics"]
         + config.representation_weight * costs["representation"]
     )
-    parts["kl"] = divergence(posterior, prior).mean()
+    parts["kl"] = kl_divergence(posterior, prior).mean()
     return total, (parts, filtered)
 
 
@@ -319,7 +321,7 @@ def imagine(
         action = ppo.sample(action_key, model.policy(latent))
         hidden = world.advance(latent, action)
         log_probs = world.prior_log_probs(hidden)
-        z = flat(pick(jax.random.uniform(z_key, log_probs.shape[:-1]), log_probs))
+        z = flat(sample_one_hot(jax.random.uniform(z_key, log_probs.shape[:-1]), log_probs))
         return Latent(hidden, z, advance_time(latent.context, tick)), (latent, action, hidden)
 
     keys = jax.random.split(key, config.imagination)
@@ -348,7 +350,7 @@ def behaviour_loss(
     low, high = jnp.percentile(advantage, jnp.array([5.0, 95.0]))
     scale = scale + config.range_rate * (high - low - scale)
     log_probs = model.policy(latent)
-    entropy = ppo.entropy(log_probs)
+    entropy = ppo.policy_entropy(log_probs)
     gain = advantage / jnp.maximum(scale, 1e-3) * ppo.log_prob(log_probs, dream.action)
     parts = {
         "actor_loss": -(weight * (gain + config.entropy_weight * entropy)).mean(),
@@ -447,7 +449,7 @@ def optimiser(config: Config, rate: float) -> optax.GradientTransformation:
     return optax.flatten(optax.chain(clip, optax.adam(rate)))
 
 
-def update(
+def train_step(
     config: Config, key: PRNGKeyArray, learner: Learner, stored: Replay
 ) -> tuple[Learner, dict[str, Scalar]]:
     """One update: the world model on replayed sequences, then actor and critic in imagination."""
@@ -465,8 +467,8 @@ def update(
     model = eqx.tree_at(lambda model: model.world, model, world)
 
     num = config.batch * config.sequence
-    chosen = jax.random.bits(start_key, (config.starts,)) % num
-    start = jax.tree.map(lambda rows: rows.reshape(num, *rows.shape[2:])[chosen], filtered.latent)
+    indices = jax.random.bits(start_key, (config.starts,)) % num
+    start = jax.tree.map(lambda rows: rows.reshape(num, *rows.shape[2:])[indices], filtered.latent)
     dream = imagine(config, model, dream_key, start, tick)
 
     def loss_of_behaviour(learned: tuple[Body, Body]) -> Any:
@@ -621,13 +623,13 @@ def _train(
             key=key,
             steps=state.steps + config.num_envs,
         )
-        return (state, obs), loop.outcomes(reward, terminated, truncated)
+        return (state, obs), loop.step_metrics(reward, terminated, truncated)
 
     state, outcomes, means = loop.replay_loop(
         state,
         jax.vmap(env.observe, in_axes=(0, None))(state.env, params),
         play,
-        partial(update, config),
+        partial(train_step, config),
         lambda state: (state.steps >= config.warmup).astype(jnp.int32),
         plays=config.steps_per_update // config.num_envs,
         rounds=config.chunk // config.steps_per_update,

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float32, Scalar, Shaped
 
-Play = Callable[[tuple[Any, Array], None], tuple[tuple[Any, Array], dict[str, Array]]]
-"""One step of every environment: (state, observations) -> the same after it, and `outcomes`."""
+PlayStep = Callable[[tuple[Any, Array], None], tuple[tuple[Any, Array], dict[str, Array]]]
+"""One step of every environment: (state, observations) -> the same after it, and `step_metrics`."""
 
 Update = Callable[[Array, Any, Any], tuple[Any, dict[str, Array]]]
 """Key, learner and replay -> the learner after one update, and scalars to watch."""
@@ -21,7 +21,7 @@ Update = Callable[[Array, Any, Any], tuple[Any, dict[str, Array]]]
 def replay_loop(
     state: Any,
     obs: Float32[Array, "E D"],
-    play: Play,
+    play: PlayStep,
     update: Update,
     due: Callable[[Any], Array],
     *,
@@ -31,7 +31,7 @@ def replay_loop(
     """`rounds` times: `plays` steps of every environment, then `due(state)` updates.
 
     `state` is a dataclass with `learner`, `replay` and `key`. Returns the state after it, all
-    `outcomes`, and the mean of each scalar that updates report.
+    `step_metrics`, and the mean of each scalar that updates report.
     """
     watched = jax.eval_shape(update, state.key, state.learner, state.replay)[1]
 
@@ -58,7 +58,7 @@ def replay_loop(
     return state, outcomes, means
 
 
-def outcomes(
+def step_metrics(
     reward: Float32[Array, " E"], terminated: Bool[Array, " E"], truncated: Bool[Array, " E"]
 ) -> dict[str, Scalar]:
     """What a step of several environments adds to the metrics of a chunk."""
@@ -70,7 +70,7 @@ def outcomes(
 
 
 def totals(outcomes: Mapping[str, Shaped[Array, "*T"]], chunk: int) -> dict[str, Scalar]:
-    """Metrics of a chunk from its `outcomes`: sums, but the mean of the reward."""
+    """Metrics of a chunk from its `step_metrics`: sums, but the mean of the reward."""
     metrics = {name: values.sum() for name, values in outcomes.items()}
     metrics["reward"] = metrics["reward"] / chunk
     return metrics

@@ -114,7 +114,7 @@ class Gaussian(NamedTuple):
         return self.mean + deviations / jnp.sqrt(self.precision)
 
 
-def posterior(factors: Gaussian, is_real: Bool[Array, "B C"]) -> Gaussian:
+def latent_posterior(factors: Gaussian, is_real: Bool[Array, "B C"]) -> Gaussian:
     """The product of the prior and the real ones of factors `[B, C, Z]`."""
     real = is_real[..., None].astype(jnp.float32)
     return Gaussian(
@@ -123,7 +123,7 @@ def posterior(factors: Gaussian, is_real: Bool[Array, "B C"]) -> Gaussian:
     )
 
 
-def divergence(posterior: Gaussian) -> Float32[Array, "*B"]:
+def kl_from_prior(posterior: Gaussian) -> Float32[Array, "*B"]:
     """KL from the prior N(0, 1), summed over the entries of z."""
     variance = 1.0 / posterior.precision
     return 0.5 * (variance + posterior.mean**2 - 1.0 - jnp.log(variance)).sum(axis=-1)
@@ -149,8 +149,8 @@ class Encoder(eqx.Module):
             flipped = space.flip(space.pack(before), action)
             x = nn.case_shares(flipped, space.pack(after), before.shape[-1])
         else:
-            chosen = jax.nn.one_hot(action, self.num_actions)
-            x = jnp.concatenate([before, chosen, after], axis=-1)
+            one_hot_action = jax.nn.one_hot(action, self.num_actions)
+            x = jnp.concatenate([before, one_hot_action, after], axis=-1)
         for layer in self.hidden:
             x = jax.nn.relu(nn.linear(layer, x))
         mean, certainty = jnp.split(nn.linear(self.head, x), 2, axis=-1)
@@ -166,7 +166,7 @@ class Model(eqx.Module):
 
     def believe(self, past: replay.Past) -> Gaussian:
         """The posterior `[B, Z]` after transitions `[B, C]`."""
-        return posterior(self.encoder(past.before, past.action, past.after), past.is_real)
+        return latent_posterior(self.encoder(past.before, past.action, past.after), past.is_real)
 
 
 @jax.tree_util.register_dataclass
@@ -233,7 +233,7 @@ def _algorithm(config: Config, env: envs.TapeEnv, size: int) -> dqn.Algorithm:
 
     def update(key: Array, learner: Learner, stored: Replay) -> tuple[Learner, dict[str, Array]]:
         draw_key, z_key, next_key = jax.random.split(key, 3)
-        places = replay.draw(draw_key, stored, config.batch)
+        places = replay.sample_transitions(draw_key, stored, config.batch)
         batch = replay.take(stored, places, config.n_step, config.discount)
         past = replay.past(stored, places, config.context)
         later = places._replace(ago=places.ago - batch.steps)
@@ -247,10 +247,10 @@ def _algorithm(config: Config, env: envs.TapeEnv, size: int) -> dqn.Algorithm:
             chooser, judge = ahead(jax.lax.stop_gradient(model)), ahead(learner.target)
             y = dqn.bellman(config, batch, chooser, judge)
             now = model.believe(past)
-            chosen = dqn.pick(model.network(batch.obs, now.draw(z_key)), batch.action)
+            taken = dqn.action_values(model.network(batch.obs, now.draw(z_key)), batch.action)
             parts = {
-                "loss": optax.huber_loss(chosen, y).mean(),
-                "kl": divergence(now).mean(),
+                "loss": optax.huber_loss(taken, y).mean(),
+                "kl": kl_from_prior(now).mean(),
             }
             return parts["loss"] + config.kl_weight * parts["kl"], parts
 
@@ -282,7 +282,7 @@ def _algorithm(config: Config, env: envs.TapeEnv, size: int) -> dqn.Algorithm:
 def recall(memory: Memory) -> Float32[Array, "B Z"]:
     """The posterior mean of z."""
     everything = jnp.ones(memory.factors.precision.shape[:2], bool)
-    return posterior(memory.factors, everything).mean
+    return latent_posterior(memory.factors, everything).mean
 
 
 def note(memory: Memory, action: Integer[Array, " B"]) -> Memory:

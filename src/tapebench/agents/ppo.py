@@ -201,7 +201,7 @@ def log_prob(logits: Float32[Array, "*B A"], action: Integer[Array, "*B"]) -> Fl
     return jnp.take_along_axis(jax.nn.log_softmax(logits), action[..., None], axis=-1)[..., 0]
 
 
-def entropy(logits: Float32[Array, "*B A"]) -> Float32[Array, "*B"]:
+def policy_entropy(logits: Float32[Array, "*B A"]) -> Float32[Array, "*B"]:
     """Of each policy, in nats."""
     return -(jax.nn.softmax(logits) * jax.nn.log_softmax(logits)).sum(axis=-1)
 
@@ -248,7 +248,7 @@ def loss(
     parts = {
         "policy_loss": -clipped(ratio, batch.advantage, config.clip).mean(),
         "value_loss": 0.5 * jnp.square(value - batch.target).mean(),
-        "entropy": entropy(logits).mean(),
+        "entropy": policy_entropy(logits).mean(),
     }
     total = (
         parts["policy_loss"]
@@ -318,7 +318,7 @@ def _algorithm(name: str, config: Config, env: Env, size: int) -> Algorithm:
         see=see,
         note=lambda memory, action: memory,
         unroll=unroll,
-        act=greedy(see, lambda memory, action: memory),
+        act=greedy_act(see, lambda memory, action: memory),
         is_recurrent=False,
     )
 
@@ -349,14 +349,14 @@ class Algorithm:
     """Model, memory before the first row, observations `[T, B, D]` and actions `[T, B]` -> the
     logits `[T, B, A]` and values `[T, B]` that `see` and `note` would give in turn."""
     act: Callable[[Any, Array, Array], tuple[Any, Array]]
-    """The `act` of its policy, made by `greedy`."""
+    """The `act` of its policy, made by `greedy_act`."""
     is_recurrent: bool
     """Whether play has to be learned from in pieces of `rollout` steps; else step by step."""
     recall: Callable[[Any], Array] | None = None
     """The `recall` of its policy, where it remembers anything."""
 
 
-def greedy(see: See, note: Note) -> Callable[[Any, Array, Array], tuple[Any, Array]]:
+def greedy_act(see: See, note: Note) -> Callable[[Any, Array, Array], tuple[Any, Array]]:
     """The `act` that takes the likeliest action. Its memory is `(model, memory)`."""
 
     def act(memory: Any, obs: Array, key: Array) -> tuple[Any, Array]:
@@ -370,7 +370,7 @@ def greedy(see: See, note: Note) -> Callable[[Any, Array, Array], tuple[Any, Arr
 
 @cache
 def noted(note: Note) -> Note:
-    """The `note` of the policy whose `act` is made by `greedy` of it."""
+    """The `note` of the policy whose `act` is made by `greedy_act` of it."""
     return lambda memory, action: (memory[0], note(memory[1], action))
 
 
@@ -509,9 +509,9 @@ def learn(
     orders = shuffle(key, config.epochs, num)
     descent = optimiser(config, rate)
 
-    def update(learner: Learner, chosen: Array) -> Any:
-        batch = jax.tree.map(lambda rows: rows[:, chosen], segment)
-        start = jax.tree.map(lambda rows: rows[chosen], memory)
+    def update(learner: Learner, indices: Array) -> Any:
+        batch = jax.tree.map(lambda rows: rows[:, indices], segment)
+        start = jax.tree.map(lambda rows: rows[indices], memory)
 
         def batch_loss(model: Any) -> tuple[Array, dict[str, Array]]:
             logits, value = algorithm.unroll(model, start, batch.obs, batch.action)

@@ -82,16 +82,16 @@ def rotate(
     return jnp.concatenate(parts, axis=-1)
 
 
-def flip(
+def flip_at_random(
     key: PRNGKeyArray,
     obs: Float32[Array, "B D"],
     probability: float | Float32[Array, ""],
     length: int,
 ) -> Float32[Array, "B D"]:
     """Observations with each cell of the tape inverted with this probability."""
-    chosen = jax.random.bernoulli(key, probability, obs.shape)
+    is_flipped = jax.random.bernoulli(key, probability, obs.shape)
     is_cell = jnp.arange(obs.shape[-1]) < length
-    return jnp.where(chosen & is_cell, 1.0 - obs, obs)
+    return jnp.where(is_flipped & is_cell, 1.0 - obs, obs)
 
 
 @cache
@@ -114,8 +114,8 @@ def augmentation(
             obs, next_obs = rotate(obs, by, length), rotate(next_obs, by, length)
             action = (action + by) % length if with_action else action
         if flips:
-            obs = flip(flip_key, obs, flip_probability, length)
-            next_obs = flip(next_key, next_obs, flip_probability, length)
+            obs = flip_at_random(flip_key, obs, flip_probability, length)
+            next_obs = flip_at_random(next_key, next_obs, flip_probability, length)
         return batch._replace(obs=obs, action=action, next_obs=next_obs)
 
     return augment

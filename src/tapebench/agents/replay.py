@@ -132,7 +132,7 @@ def append(
     return _observe(replay, obs)
 
 
-def draw(key: PRNGKeyArray, replay: Replay, num: int) -> Places:
+def sample_transitions(key: PRNGKeyArray, replay: Replay, num: int) -> Places:
     """Uniformly chosen complete transitions, with repetition. There must be one."""
     envs = replay.t.shape[1]
     num_stored = (replay.filled * envs).astype(jnp.uint32)

@@ -138,7 +138,7 @@ class Plain(eqx.Module):
     ) -> Float32[Array, "*B F"]:
         """Of the last observation, what was done there, and the present one."""
         done = jax.nn.one_hot(action, self.num_actions)
-        paid = -distance(obs, self.length)[..., None]
+        paid = -observed_distance(obs, self.length)[..., None]
         last = jnp.where(is_first[..., None], 0.0, jnp.concatenate([done, paid], axis=-1))
         return jax.nn.relu(nn.linear(self.layer, jnp.concatenate([obs, last], axis=-1)))
 
@@ -167,7 +167,7 @@ class Cells(eqx.Module):
         return jnp.where(is_first[..., None], 0.0, pooled)
 
 
-def distance(obs: Float32[Array, "*B D"], length: int) -> Float32[Array, "*B"]:
+def observed_distance(obs: Float32[Array, "*B D"], length: int) -> Float32[Array, "*B"]:
     """The share of cells that differ from the goal, as far as observed."""
     layout = Layout(length)
     goal = layout.goal(obs)
@@ -257,7 +257,7 @@ def _algorithm(config: Config, env: Env, size: int) -> ppo.Algorithm:
         see=see,
         note=note,
         unroll=unroll,
-        act=ppo.greedy(partial(see, reset=config.reset_memory), note),
+        act=ppo.greedy_act(partial(see, reset=config.reset_memory), note),
         is_recurrent=True,
         recall=recall,
     )

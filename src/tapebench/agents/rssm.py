@@ -80,12 +80,12 @@ class Body(eqx.Module):
 # Categorical variables, by the logarithms of their probabilities.
 
 
-def mix(logits: Float32[Array, "*B C"], share: float) -> Float32[Array, "*B C"]:
+def mix_uniform(logits: Float32[Array, "*B C"], share: float) -> Float32[Array, "*B C"]:
     """Log-probabilities, with a share of the uniform distribution in them."""
     return jnp.log((1.0 - share) * jax.nn.softmax(logits) + share / logits.shape[-1])
 
 
-def pick(
+def sample_one_hot(
     number: Float32[Array, "*B K"], log_probs: Float32[Array, "*B K C"]
 ) -> Float32[Array, "*B K C"]:
     """One-hot draws, by a uniform number each.
@@ -103,7 +103,7 @@ def likeliest(log_probs: Float32[Array, "*B K C"]) -> Float32[Array, "*B K C"]:
     return jax.nn.one_hot(log_probs.argmax(axis=-1), log_probs.shape[-1])
 
 
-def divergence(
+def kl_divergence(
     of: Float32[Array, "*B P K C"], from_: Float32[Array, "*B P K C"]
 ) -> Float32[Array, "*B"]:
     """KL in nats, summed over all variables of a state."""
@@ -188,8 +188,8 @@ class World(eqx.Module):
 
     def advance(self, latent: Latent, action: Integer[Array, "*B"]) -> Float32[Array, "*B P F"]:
         """h after the actions."""
-        chosen = arrange(jax.nn.one_hot(action, self.num_actions), self.places)
-        x = jnp.concatenate([latent.z, chosen, latent.context], axis=-1)
+        one_hot_action = arrange(jax.nn.one_hot(action, self.num_actions), self.places)
+        x = jnp.concatenate([latent.z, one_hot_action, latent.context], axis=-1)
         if self.evidence is not None:
             state = jnp.concatenate([latent.hidden, latent.z], axis=-1)
             about = layer(self.evidence, state).mean(axis=-2)
@@ -235,7 +235,7 @@ class World(eqx.Module):
         """
         hidden = jnp.where(is_first[:, None, None], 0.0, ahead)
         posterior = self.posterior_log_probs(hidden, obs)
-        z = likeliest(posterior) if number is None else pick(number, posterior)
+        z = likeliest(posterior) if number is None else sample_one_hot(number, posterior)
         return Latent(hidden, flat(z), self.context(obs)), posterior
 
     def filter(
@@ -262,7 +262,7 @@ class World(eqx.Module):
 
     def _variables(self, logits: Array) -> Array:
         apart = logits.reshape(*logits.shape[:-1], -1, self.classes)
-        return mix(apart, self.unimix)
+        return mix_uniform(apart, self.unimix)
 
 
 def flat(z: Float32[Array, "*B K C"]) -> Float32[Array, "*B K*C"]:
@@ -320,10 +320,10 @@ def predict(
         number, key = row
         now = jnp.minimum(jnp.arange(rows) + number, rows - 1)
         next_row = jnp.minimum(now + 1, rows - 1)
-        chosen = jnp.broadcast_to(action[now], (samples, *action.shape))
-        hidden = world.advance(latent, chosen)
+        actions = jnp.broadcast_to(action[now], (samples, *action.shape))
+        hidden = world.advance(latent, actions)
         log_probs = world.prior_log_probs(hidden)
-        z = flat(pick(jax.random.uniform(key, log_probs.shape[:-1]), log_probs))
+        z = flat(sample_one_hot(jax.random.uniform(key, log_probs.shape[:-1]), log_probs))
         reward, success = world.outcome(hidden)
         is_there = jnp.arange(rows) + number + 1 < rows
         context = jnp.broadcast_to(world.context(obs)[next_row], latent.context.shape)

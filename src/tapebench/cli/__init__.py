@@ -12,7 +12,7 @@ import tyro
 from tapebench import __version__
 from tapebench.cli.bayes import Bayes
 from tapebench.cli.bench import Bench
-from tapebench.cli.console import in_a_line
+from tapebench.cli.console import error_line
 from tapebench.cli.evaluate import Compare, Evaluate, Verify
 from tapebench.cli.physics import Exact, Oracle, Show
 from tapebench.cli.play import Play
@@ -82,5 +82,5 @@ def main(argv: list[str] | None = None) -> None:
         sys.stderr.close()
         raise SystemExit(141) from None
     except OSError as error:
-        print(f"tape: {in_a_line(error)}", file=sys.stderr)
+        print(f"tape: {error_line(error)}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from tapebench.base.names import one_of
-from tapebench.cli.board import shown
-from tapebench.cli.console import in_a_line, name_damage, progress, screen
+from tapebench.cli.board import live_board
+from tapebench.cli.console import error_line, name_damage, progress, screen
 from tapebench.cli.train import name_remade, parse_seeds
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class RayOptions:
     bring_back: bool = False
     """Bring results back through Ray even if the nodes seem to share the results directory."""
     insecure: bool = False
-    """Join a cluster that has no token, on which everybody can run anything."""
+    """Join a cluster that has no token, on which anybody can run anything."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Bench:
     """Print one JSON document."""
 
     def run(self) -> None:
-        from tapebench.report.summary import summarise
+        from tapebench.report.summary import summarise_plan
         from tapebench.runs.plan import run_plan
 
         executor = self.make_executor()
@@ -99,7 +99,7 @@ class Bench:
             print(f"{done} of {len(planned.specs)} runs are done already", file=sys.stderr)
         name_remade(planned.damaged, self.results)
         try:
-            with shown(planned, executor.slots) as board:
+            with live_board(planned, executor.slots) as board:
                 failures = run_plan(
                     planned, self.results, executor, report=board.report, change=board.change
                 )
@@ -111,18 +111,18 @@ class Bench:
             )
             raise SystemExit(130) from None
         baselines, unkept = self.measure_baselines(planned)
-        summary = summarise(planned, self.results, baselines, failures)
+        summary = summarise_plan(planned, self.results, baselines, failures)
         # Printed before it is written: a full disk takes no result with it.
         place = self.results / "report" / "index.html"
         if self.json:
-            print(json.dumps(as_document(summary, place)), flush=True)
+            print(json.dumps(summary_document(summary, place)), flush=True)
         else:
             print_summary(summary, self.results)
         try:
             self.write_report(planned, summary, baselines)
             print(f"report: {place}", file=sys.stderr if self.json else sys.stdout)
         except (ValueError, OSError) as error:
-            unkept.append(in_a_line(error))
+            unkept.append(error_line(error))
         for complaint in unkept:
             print(f"tape: {complaint}", file=sys.stderr)
         if summary.failures or unkept:
@@ -134,7 +134,7 @@ class Bench:
         from tapebench.runs import evaluation
 
         with progress() as show:
-            notes = evaluation.replay(self.results, progress=show)
+            notes = evaluation.replay_runs(self.results, progress=show)
         for note in notes:
             print(f"tape: {note}", file=sys.stderr)
         page = report.make(
@@ -159,8 +159,8 @@ class Bench:
             from tapebench.runs.executors.ray import Ray
 
             executors.require("ray", "ray")
-            given = self.ray
-            return Ray(given.address, self.workers, given.bring_back, given.insecure)
+            options = self.ray
+            return Ray(options.address, self.workers, options.bring_back, options.insecure)
         if self.executor == "vmap":
             from tapebench.runs.executors.vmap import TOGETHER, Vmap
 
@@ -204,7 +204,7 @@ class Bench:
         from tapebench.runs import training
 
         try:
-            known = baselines.load_kept(planned.exam, self.results)
+            known = baselines.load_stored(planned.exam, self.results)
         except files.DamageError as error:
             print(f"tape: {error}: measuring it again", file=sys.stderr)
             known = None
@@ -213,15 +213,15 @@ class Bench:
         training.use_compilation_cache()
         with progress() as show:
             count = iter(range(1, len(baselines.NAMES) + 1))
-            found = baselines.run_all(
+            measured = baselines.run_baselines(
                 planned.exam, lambda _: show("references", next(count), len(baselines.NAMES))
             )
         try:
             for exam in planned.exams:  # over folds the same, as rules and tapes are
-                baselines.keep(exam, found, self.results)
+                baselines.store_baselines(exam, measured, self.results)
         except (ValueError, OSError) as error:
-            return found, [in_a_line(error)]
-        return found, []
+            return measured, [error_line(error)]
+        return measured, []
 
 
 def print_plan(planned: Plan, slots: int, as_json: bool) -> None:
@@ -268,12 +268,12 @@ def print_summary(summary: Summary, out: Path) -> None:
         console.width = max(console.width, 110, 16 * columns)
     for made in summary.tables:
         # A window has no room for what is on the page as well.
-        kept = [
+        places = [
             place
             for place, column in enumerate(made.columns)
             if "return" not in column.name and not column.name.startswith("impossible")
         ]
-        first, *others = (made.columns[at].name for at in kept)
+        first, *others = (made.columns[place].name for place in places)
         table = Table(
             Column(first, no_wrap=True),
             *(Column(name, justify="right", overflow="fold") for name in others),
@@ -285,7 +285,7 @@ def print_summary(summary: Summary, out: Path) -> None:
                 table.add_section()
             before = row.kind
             # Where there is little room an interval goes below its mean, and stays in one piece.
-            table.add_row(*(texts[at].replace(", ", ",") for at in kept))
+            table.add_row(*(texts[place].replace(", ", ",") for place in places))
         console.print(table)
     headlines = [made for made in summary.tables if made.name.endswith(strata.NAME)]
     if headlines:
@@ -309,7 +309,7 @@ def print_summary(summary: Summary, out: Path) -> None:
         )
 
 
-def as_document(summary: Summary, place: Path) -> dict[str, Any]:
+def summary_document(summary: Summary, place: Path) -> dict[str, Any]:
     """The main table's figures as one JSON document."""
     from dataclasses import asdict
 

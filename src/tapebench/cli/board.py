@@ -34,7 +34,7 @@ class _Group:
 
 @dataclass
 class _Run:
-    """A run that something has been heard of."""
+    """A run that has reported something."""
 
     state: str
     began: float = 0.0
@@ -187,7 +187,7 @@ def _bar(share: float) -> Any:
 
 
 @contextmanager
-def shown(planned: Plan, slots: int) -> Iterator[Board]:
+def live_board(planned: Plan, slots: int) -> Iterator[Board]:
     """A live table on standard error if it is a terminal, else a line for each run that ends."""
     from rich.live import Live
 

@@ -41,7 +41,7 @@ def screen(stderr: bool = False) -> Console:
     return Console(stderr=stderr, markup=False, emoji=False)
 
 
-def load_results(root: Path) -> Results:
+def open_results(root: Path) -> Results:
     """The finished runs under a directory; those that do not count are named on standard error."""
     from tapebench.runs import results
 
@@ -68,7 +68,7 @@ def name_damage_in(*names: str) -> None:
     warnings.simplefilter("ignore", files.DamageWarning)  # they have been named
 
 
-def in_a_line(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """What an error says: of one of the system's the file and the reason."""
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
@@ -95,12 +95,12 @@ def parse_steps(text: str) -> list[int] | None:
         raise ValueError(f"unknown steps {text!r}: name them like 4 or 2,5") from None
 
 
-Show = Callable[[str, int, int], None]
-"""Told what is being done, how much of it is, and how much there is."""
+ShowProgress = Callable[[str, int, int], None]
+"""Called with the name of a stage, how much of it is done, and how much there is."""
 
 
 @contextmanager
-def progress() -> Iterator[Show]:
+def progress() -> Iterator[ShowProgress]:
     """A bar with an estimate for each stage of the work, on standard error if it is a terminal."""
     from rich.progress import (
         BarColumn,

@@ -31,13 +31,13 @@ class ExamOptions:
     """The exam: rules, start tapes and task."""
 
     split: Annotated[str, tyro.conf.arg(metavar="SPLIT")] = "fps30"
-    """Split whose two sides are asked about."""
+    """Split whose training and held-out rules are examined."""
     exam: Annotated[str, tyro.conf.arg(metavar="EXAM")] = "standard"
     """standard, or fresh:SALT for another exam of the same kind."""
     episodes: Annotated[int, tyro.conf.arg(metavar="N")] = 20
     """Start tapes for every rule."""
     trials: Annotated[int, tyro.conf.arg(metavar="N")] = 1
-    """Times in a row that the same rule is met with memory kept."""
+    """Consecutive episodes under the same rule, with memory kept from one to the next."""
     rules: Annotated[str, tyro.conf.arg(metavar="RULES")] = "all"
     """all, train, test, or rules like 0,30,110."""
     length: Annotated[int, tyro.conf.arg(metavar="CELLS")] = 32
@@ -93,16 +93,16 @@ class Evaluate:
     like published/full/rppo/fps30, or package.module:factory for an agent of yours."""
     more: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[DIR ...]")] = ()
     """More directories of runs: settings of the same agent that differ in what they are given about
-    the rule (their option context). What lies between their scores is printed then."""
+    the rule (their option context). The gaps between their scores are printed."""
     exam_options: tyro.conf.OmitArgPrefixes[ExamOptions] = field(default_factory=ExamOptions)
     seeds: Annotated[int, tyro.conf.arg(metavar="N")] = 1
-    """Repeat with so many seeds of the policy's own draws."""
+    """Repeat with this number of seeds for the policy's own randomness."""
     lesions: bool = False
-    """Also swap and clear its memory within episodes: what it owes to knowing this law is at most
-    what it loses."""
+    """Also swap and clear the agent's memory within episodes: the success lost is an upper bound of
+    what it owes to knowing the rule."""
     lesion_steps: Annotated[str | None, tyro.conf.arg(metavar="STEPS")] = None
-    """Steps after which that is done, like 1,2,4; by default all, or 1, 2, 4, 8, ... if there are
-    more than eight. Implies --lesions."""
+    """Steps after which the memory is changed, like 1,2,4; by default all, or 1, 2, 4, 8, ... if
+    there are more than eight. Implies --lesions."""
     subprocess: bool = False
     """Run package.module:factory in a process of its own."""
     deadline: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = 60.0
@@ -153,13 +153,13 @@ class Evaluate:
             rows = getattr(failure, "rows", None)
             if rows is None:
                 raise ValueError(f"{failure} (no episode was finished)") from None
-            kept = free_name(Path("unfinished.parquet"))
+            file = free_name(Path("unfinished.parquet"))
             try:
-                files.write_table(kept, rows)
+                files.write_table(file, rows)
             except ValueError as error:
                 raise ValueError(f"{failure} (finished episodes are lost: {error})") from None
             count = len(rows["success"])
-            raise ValueError(f"{failure} ({count} finished episodes are kept in {kept})") from None
+            raise ValueError(f"{failure} ({count} finished episodes are kept in {file})") from None
         # Printed before it is written: a full disk takes no result with it.
         if self.json:
             print(json.dumps(document), flush=True)
@@ -180,7 +180,7 @@ class Evaluate:
             raise ValueError("; ".join(failures))
 
     def run_contexts(self) -> None:
-        """Have several settings of an agent sit the exam, and print what lies between them."""
+        """Evaluate several settings of an agent, and print the gaps between their scores."""
         from tapebench.runs import contexts, evaluation
 
         if self.bundle is not None or self.out is not None or self.lesions or self.lesion_steps:
@@ -216,10 +216,10 @@ class Compare:
     a: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="POLICY|BUNDLE")]
     """A policy as for tape evaluate, or the file of a bundle."""
     b: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="POLICY|BUNDLE")]
-    """Another."""
+    """The policy or bundle to compare it with."""
     exam_options: tyro.conf.OmitArgPrefixes[ExamOptions] = field(default_factory=ExamOptions)
     seeds: Annotated[int, tyro.conf.arg(metavar="N")] = 1
-    """Repeat with so many seeds of the policies' own draws."""
+    """Repeat with this number of seeds for the policies' own randomness."""
     json: bool = False
     """Print one JSON document."""
 
@@ -230,8 +230,8 @@ class Compare:
         name_damage_in(self.a, self.b)
         with progress() as show:
             sides = [
-                compare.evaluate_or_load(who, exam, seeds=self.seeds, progress=show)
-                for who in (self.a, self.b)
+                compare.evaluate_or_load(entrant, exam, seeds=self.seeds, progress=show)
+                for entrant in (self.a, self.b)
             ]
         document = compare.compare(*sides)
         if self.json:
@@ -244,8 +244,8 @@ class Compare:
 class Verify:
     """Replay every action of a result bundle: does it prove what it claims?
 
-    Replay proves outcomes. The evaluator gives an agent observations only, but that a bundle was
-    made so is declared: anybody can write down the best actions.
+    Replay proves the outcomes. That the agent was blind to the rule is declared, not proved:
+    anybody can write down the best actions.
 
     For example:
       tape verify result.tape
@@ -260,13 +260,13 @@ class Verify:
     def run(self) -> None:
         from tapebench.exam.bundle import verify
 
-        found = verify(self.bundle)
-        success, exam = found.episodes.success, found.exam
+        replayed = verify(self.bundle)
+        success, exam = replayed.episodes.success, replayed.exam
         document = {
             "verified": True,
-            "policy": found.about["policy"],
-            "sees_rule": found.about["sees_rule"],
-            "conditions": found.conditions.as_dict(),
+            "policy": replayed.about["policy"],
+            "sees_rule": replayed.about["sees_rule"],
+            "conditions": replayed.conditions.as_dict(),
             "split": exam.split,
             "exam": exam.name,
             "exam_hash": exam.hash,
@@ -294,7 +294,7 @@ class Verify:
         print("Outcomes: proved, every action was replayed.")
         sight = "none, it saw the rule" if document["sees_rule"] else "declared, not proved"
         print(f"Blindness: {sight}.")
-        print(f"Made: {describe(found.conditions)}, as the bundle says.")
+        print(f"Made: {describe_conditions(replayed.conditions)}, as the bundle says.")
 
 
 def _parse_steps(text: str) -> tuple[int, ...]:
@@ -304,7 +304,7 @@ def _parse_steps(text: str) -> tuple[int, ...]:
         raise ValueError(f"unknown --lesion-steps {text!r}: name steps like 1,2,4") from None
 
 
-def describe(conditions: Conditions) -> str:
+def describe_conditions(conditions: Conditions) -> str:
     """How a result was made, in a few words."""
     rows = {
         "independent": "rows independent",
@@ -379,7 +379,7 @@ def print_score(document: dict[str, Any]) -> None:
             style="red",
         )
     if conditions.made != "by us":
-        console.print(f"made {describe(conditions)}")
+        console.print(f"made {describe_conditions(conditions)}")
     if document.get("drop_composition") is not None:
         console.print(
             f"of the drop {document['drop']:+.3f}, {document['drop_composition']:+.3f} comes from "
@@ -479,8 +479,8 @@ def print_lesions(document: dict[str, Any] | str) -> None:
 
     def cells(sides: dict[str, Any], place: int | None = None) -> list[str]:
         rows = [sides.get(side) for side in ("id", "ood")]
-        chosen = [row if place is None or row is None else row[place] for row in rows]
-        return [f"{row['lost']:+.3f} {ends(row['interval'])}" if row else "" for row in chosen]
+        losses = [row if place is None or row is None else row[place] for row in rows]
+        return [f"{row['lost']:+.3f} {ends(row['interval'])}" if row else "" for row in losses]
 
     title = "Success lost by lesions of memory, once or from then on; 95% over rules"
     table = Table("memory", "after steps", "ID", "OOD", title=title)

@@ -87,19 +87,19 @@ class Show:
             for _ in range(self.horizon):
                 tapes.append(task.family.evolve(tapes[-1], rule, task.space))
             cells = [[(tape >> cell) & 1 for cell in range(self.length)] for tape in tapes]
-            return render.Panel(f"rule {rule}", f"{about}; no flips", cells, [])
+            return render.Spacetime(f"rule {rule}", f"{about}; no flips", cells, [])
         from tapebench.exam import policy as policies
         from tapebench.exam import rollout
 
-        chosen = policies.make(self.policy, task, self.split)
-        episodes = rollout.rollout(chosen, task, episodes=self.episode + 1, seed=self.seed)
+        policy = policies.make(self.policy, task, self.split)
+        episodes = rollout.rollout(policy, task, episodes=self.episode + 1, seed=self.seed)
         traced, flips = episodes.trace(0, self.episode)
         if episodes.success[0, self.episode]:
             outcome = f"goal in {len(flips)} steps"
         else:
             outcome = f"distance {episodes.final_distance[0, self.episode]:.2f} at the end"
         title = f"rule {rule}, {self.policy}"
-        return render.Panel(title, f"{about}; {outcome}", traced.tolist(), flips.tolist())
+        return render.Spacetime(title, f"{about}; {outcome}", traced.tolist(), flips.tolist())
 
 
 SHOWN_SEQUENCES = 50
@@ -206,10 +206,10 @@ class Exact:
         switches = task.schedule.switches
         count = switching.count_sequences(len(task.rules), len(switches))
         with progress_bar(f"exact, rules that switch, L = {task.length}", count) as advance:
-            found = switching.ceilings(
+            by_sequence = switching.ceilings_by_sequence(
                 task.rules, switches, task.length, task.horizon, task.goal or 0, advance
             )
-        mean = sum(reach.solvable for reach in found.values()) / len(found)
+        mean = sum(reach.solvable for reach in by_sequence.values()) / len(by_sequence)
         if self.json:
             document = {
                 "length": task.length,
@@ -218,11 +218,12 @@ class Exact:
                 "switch": list(switches),
                 "mean_ceiling": mean,
                 "mean_ceiling_excluding_goal": sum(
-                    reach.solvable_excluding_goal for reach in found.values()
+                    reach.solvable_excluding_goal for reach in by_sequence.values()
                 )
-                / len(found),
+                / len(by_sequence),
                 "sequences": {
-                    ",".join(map(str, rules)): reach.as_dict() for rules, reach in found.items()
+                    ",".join(map(str, rules)): reach.as_dict()
+                    for rules, reach in by_sequence.items()
                 },
             }
             print(json.dumps(document))
@@ -233,14 +234,14 @@ class Exact:
             f"rules and times known, switch at {steps}"
         )
         table = Table("rules", "solvable", "worst case (steps)", "mean (steps)", title=title)
-        for rules, reach in list(found.items())[:SHOWN_SEQUENCES]:
+        for rules, reach in list(by_sequence.items())[:SHOWN_SEQUENCES]:
             row = f"{reach.solvable:.6f}", str(reach.max_steps), f"{reach.mean_steps:.3f}"
             table.add_row(", ".join(map(str, rules)), *row)
         console = screen()
         console.print(table)
-        if len(found) > SHOWN_SEQUENCES:
+        if len(by_sequence) > SHOWN_SEQUENCES:
             console.print(f"the first {SHOWN_SEQUENCES} of them; --json prints all")
-        console.print(f"mean ceiling over {len(found)} sequences of rules: {mean:.4f}")
+        console.print(f"mean ceiling over {len(by_sequence)} sequences of rules: {mean:.4f}")
 
     def _print_noisy(self, task: Task) -> None:
         from rich.table import Table
@@ -357,7 +358,9 @@ class Oracle:
             ]
             columns: tuple[str, ...] = ("type", "strict success", "mean return", "episodes")
         else:
-            summaries = {side: score.summarise(runs, members) for side, members in sides.items()}
+            summaries = {
+                side: score.summarise_rules(runs, members) for side, members in sides.items()
+            }
             document = head | summaries
             rows = [
                 (

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import tyro
 
-from tapebench.cli.console import load_results, report
+from tapebench.cli.console import open_results, report
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Query:
     """Print one JSON document."""
 
     def run(self) -> None:
-        stored = load_results(self.results)
+        stored = open_results(self.results)
         names, rows = stored.query(self.sql)
         if self.json:
             print(json.dumps({"columns": names, "rows": rows}, default=str))
@@ -66,7 +66,7 @@ class Power:
     def run(self) -> None:
         from tapebench.runs import compare
 
-        rows = compare.power(load_results(self.results), self.metric, self.difference, self.power)
+        rows = compare.power(open_results(self.results), self.metric, self.difference, self.power)
         document = {"difference": self.difference, "metric": self.metric, "power": self.power}
         columns = ("experiment", "agent", "split", "seeds", "sd", "seeds needed", "power now")
         report(

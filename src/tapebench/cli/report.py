@@ -68,7 +68,7 @@ class Report:
             from tapebench.runs import evaluation
 
             with progress() as show:
-                notes = evaluation.replay(root, tracks=tracks, progress=show)
+                notes = evaluation.replay_runs(root, tracks=tracks, progress=show)
             for note in notes:
                 print(f"tape: {note}", file=sys.stderr)
         page = report.make(root, tracks=tracks, published=self.published)

@@ -15,7 +15,7 @@ from tapebench.cli.console import name_damage, parse_rules, screen
 from tapebench.cli.train import make_runs
 
 if TYPE_CHECKING:
-    from tapebench.experiments.api import Exhibit, Experiment, Results, Scale
+    from tapebench.experiments.api import Exhibit, Experiment, ExperimentResults, Scale
 
 LITE = "lite@2"
 """The small size of the paper's experiments."""
@@ -80,7 +80,8 @@ class Reproduce:
             scale = self.scale(self.track or LITE)
             root = self.root
             results = {
-                name: api.results(experiment, scale, root) for name, experiment in by_name.items()
+                name: api.experiment_results(experiment, scale, root)
+                for name, experiment in by_name.items()
             }
             self.list(by_name, results)
             return
@@ -93,9 +94,9 @@ class Reproduce:
             return
         scale = self.scale(self.track or LITE)
         if not self.show:
-            specs = api.results(experiment, scale, self.results).specs
+            specs = api.experiment_results(experiment, scale, self.results).specs
             make_runs(specs, self.results, workers=self.workers)
-        self.exhibit(experiment, api.results(experiment, scale, self.results))
+        self.exhibit(experiment, api.experiment_results(experiment, scale, self.results))
 
     @property
     def root(self) -> Path:
@@ -104,18 +105,18 @@ class Reproduce:
 
         return directory() if self.published or self.verify else self.results
 
-    def best(self, experiment: Experiment) -> Results:
+    def best(self, experiment: Experiment) -> ExperimentResults:
         """The published runs of the track asked for, or of the first that has any."""
         from tapebench.experiments import api
 
         root = self.root
         for track in [self.track] if self.track else TRACKS:
-            results = api.results(experiment, self.scale(track), root)
+            results = api.experiment_results(experiment, self.scale(track), root)
             if results.finished or not results.settings:
                 return results
         raise ValueError(f"no runs of {experiment.name} come with the package")
 
-    def check(self, published: Results) -> None:
+    def check(self, published: ExperimentResults) -> None:
         """Make some of the published runs again, and say whether they are the same to the bit."""
         from tapebench.base import files
         from tapebench.runs.published import circumstances, difference
@@ -125,12 +126,12 @@ class Reproduce:
             return float(about["seconds"])
 
         first = {group[0].agent: group[0] for group in published.finished.values()}
-        chosen = sorted(first.values(), key=seconds)[:VERIFIED]
+        specs = sorted(first.values(), key=seconds)[:VERIFIED]
         folder = self.results / "verify"
-        make_runs(chosen, folder, workers=self.workers, anew=True)
+        make_runs(specs, folder, workers=self.workers, anew=True)
         rows: list[Any] = []
         is_bad = False
-        for spec in chosen:
+        for spec in specs:
             was, remade = published.path(spec), folder / str(spec.id)
             apart = difference(was, remade)
             changed = circumstances(was, remade) if apart else []
@@ -146,7 +147,7 @@ class Reproduce:
         if is_bad:
             raise SystemExit(1)
 
-    def scale(self, track: str) -> Scale:
+    def scale(self, name: str) -> Scale:
         """How much is asked for."""
         from tapebench.experiments.api import Scale
         from tapebench.runs.tracks import get_track
@@ -155,23 +156,25 @@ class Reproduce:
         if isinstance(rules, str):
             raise ValueError(f"--rules takes numbers like 0,4,204 here, not {rules!r}")
         tested = None if rules is None else tuple(sorted(rules))
-        chosen = get_track(track)
-        if chosen.folds:
+        track = get_track(name)
+        if track.folds:
             raise ValueError(
-                f"experiments hold out one part of the rules, and track {track} each of "
-                f"{len(chosen.folds)} in turn: use {', '.join(TRACKS[:-1])} or {TRACKS[-1]}"
+                f"experiments hold out one part of the rules, and track {name} each of "
+                f"{len(track.folds)} in turn: use {', '.join(TRACKS[:-1])} or {TRACKS[-1]}"
             )
-        return Scale(chosen, self.seeds, self.split, tested)
+        return Scale(track, self.seeds, self.split, tested)
 
     def folder(self, name: str, track: str) -> Path:
         """Where what an experiment shows is written."""
         return self.results / "reproduce" / track / name
 
-    def list(self, by_name: dict[str, Experiment], results_by_name: dict[str, Results]) -> None:
+    def list(
+        self, by_name: dict[str, Experiment], results_by_name: dict[str, ExperimentResults]
+    ) -> None:
         """Every experiment: what it is for, what is there, and how long the rest takes."""
         from rich.table import Column, Table
 
-        from tapebench.runs.plan import duration, estimate
+        from tapebench.runs.plan import duration, estimate_seconds
 
         track = self.track or LITE
         rows: list[dict[str, Any]] = []
@@ -179,7 +182,7 @@ class Reproduce:
             done = {spec.id for group in results.finished.values() for spec in group}
             rest = [spec for spec in results.specs if spec.id not in done]
             is_shown = (self.folder(name, track) / "index.html").is_file()
-            left = sum(estimate(spec, self.results) for spec in rest)
+            left = sum(estimate_seconds(spec, self.results) for spec in rest)
             if not is_shown:
                 left += by_name[name].seconds
             rows.append(
@@ -217,7 +220,7 @@ class Reproduce:
         wide_console().print(table)
         print(f"tape reproduce NAME --track {track} makes what is missing and shows it")
 
-    def exhibit(self, experiment: Experiment, results: Results) -> None:
+    def exhibit(self, experiment: Experiment, results: ExperimentResults) -> None:
         """Print the tables, and write all there is to see."""
         from tapebench.base import files
         from tapebench.report.page import render_exhibit
@@ -238,7 +241,7 @@ class Reproduce:
         page = render_exhibit(experiment.name, experiment.about, shown.tables, shown.pictures)
         files.write_text(folder / "index.html", page)
         if self.json:
-            print(json.dumps(as_document(shown, results.missing, folder)))
+            print(json.dumps(exhibit_document(shown, results.missing, folder)))
             return
         for table in shown.tables:
             print_table(table)
@@ -283,7 +286,7 @@ def wide_console() -> Any:
     return console
 
 
-def as_document(exhibit: Exhibit, missing: Sequence[str], folder: Path) -> dict[str, Any]:
+def exhibit_document(exhibit: Exhibit, missing: Sequence[str], folder: Path) -> dict[str, Any]:
     """An exhibit as JSON: the tables row by row, intervals as lists."""
     return {
         "tables": {

@@ -15,13 +15,13 @@ from tapebench.cli.console import ends, name_damage_in, screen
 
 @dataclass(frozen=True)
 class Unseen:
-    """What does it cost an agent that a law was not trained on? Each rule is held against itself.
+    """The cost of unseen: success lost on a rule because it was not trained on, paired by rule.
 
     A drop from seen to held-out rules compares different rules. Train the same agent with two
-    splits, two seeds or more of each, and have every seed sit the exam of its split: this compares
-    success on a rule where it was trained on and where it was held out. Runs over folds, as of the
-    tracks core and lite, are recognised: each rule is held out by one fold, and costs are shown by
-    stratum with the smallest that could have been told from none.
+    splits, two seeds or more of each, and evaluate every seed on the exam of its split: this
+    compares success on a rule when trained on it and when it was held out. Runs over folds, such
+    as those of the tracks core and lite, are recognised: each rule is held out by one fold, and
+    costs are shown by stratum, with the smallest cost that such runs could detect.
 
     For example:
       tape unseen runs/lite
@@ -80,11 +80,13 @@ def print_unseen(document: dict[str, Any]) -> None:
     table = Table("split", "seeds", "ID", "OOD", "drop", "cost of being held out", title=title)
     for split, row in document["splits"].items():
         means = (f"{row[side]:.3f}" for side in ("id", "ood"))
-        table.add_row(split, str(row["seeds"]), *means, signed(row["drop"]), signed(row["cost"]))
+        table.add_row(
+            split, str(row["seeds"]), *means, cost_text(row["drop"]), cost_text(row["cost"])
+        )
     console = screen()
     console.print(table)
     console.print(
-        f"not to have been trained on a rule costs {signed(document['cost'])} of success "
+        f"not to have been trained on a rule costs {cost_text(document['cost'])} of success "
         f"(95% over {document['interval_over']})"
     )
 
@@ -108,7 +110,7 @@ def print_folds(documents: Sequence[dict[str, Any]]) -> None:
         name = "/".join(part for part in (document["experiment"], document["agent"]) if part)
         for stratum, row in document["cost"].items():
             means = (f"{row[side]['mean']:.3f}" for side in ("seen", "unseen"))
-            figures = signed(row["cost"]), f"{row['smallest']:.3f}", str(row["runs"])
+            figures = cost_text(row["cost"]), f"{row['smallest']:.3f}", str(row["runs"])
             table.add_row(name, stratum, str(row["rules"]), *means, *figures)
             name = ""
     console.print(table)
@@ -125,7 +127,7 @@ def print_folds(documents: Sequence[dict[str, Any]]) -> None:
                 )
 
 
-def signed(interval: dict[str, float] | None) -> str:
+def cost_text(interval: dict[str, float] | None) -> str:
     """A cost with its interval."""
     if interval is None:
         return ""

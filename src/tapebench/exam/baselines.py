@@ -41,20 +41,22 @@ Baseline = dict[str, Float64[np.ndarray, " R"]]
 def load(exam: Exam, progress: Callable[[str], Any] = lambda name: None) -> dict[str, Baseline]:
     """What each baseline reaches on this exam, rule by rule; one that cannot sit it is left out."""
     shipped = load_shipped(exam)
-    return run_all(exam, progress) if shipped is None else shipped
+    return run_baselines(exam, progress) if shipped is None else shipped
 
 
-def run_all(exam: Exam, progress: Callable[[str], Any] = lambda name: None) -> dict[str, Baseline]:
+def run_baselines(
+    exam: Exam, progress: Callable[[str], Any] = lambda name: None
+) -> dict[str, Baseline]:
     """`load`, run here and now."""
-    found = {}
+    baselines = {}
     for name in NAMES:
         try:
             policy = policies.make(name, exam.task)
         except ValueError:
             continue
-        found[name] = run_one(policy, exam)
+        baselines[name] = run_one(policy, exam)
         progress(name)
-    return found
+    return baselines
 
 
 def run_one(policy: Any, exam: Exam) -> Baseline:
@@ -99,7 +101,7 @@ def _read_shipped(length: int, horizon: int) -> Any:
     return json.loads(file.read_text())
 
 
-def dump(exam: Exam, found: Mapping[str, Baseline]) -> str:
+def dump(exam: Exam, baselines: Mapping[str, Baseline]) -> str:
     """Baselines on all rules as the text of a file under `data/lines/`: one metric per line."""
     head = {
         "exam_version": seeding.EXAM_VERSION,
@@ -116,33 +118,33 @@ def dump(exam: Exam, found: Mapping[str, Baseline]) -> str:
             for metric, by_rule in baseline.items()
         )
         + "\n    }"
-        for name, baseline in found.items()
+        for name, baseline in baselines.items()
     )
     return f'{json.dumps(head)[:-1]},\n  "lines": {{\n{policies}\n  }}\n}}\n'
 
 
-def load_kept(exam: Exam, root: Path) -> dict[str, Baseline] | None:
+def load_stored(exam: Exam, root: Path) -> dict[str, Baseline] | None:
     """The baselines of an exam, kept beside the runs or shipped; None if they have not been
     measured."""
     file = root / "lines" / f"{exam.hash}.json"
     if not file.is_file():
         return load_shipped(exam)
     try:
-        kept = files.read_object(file)
-        known = {
+        document = files.read_object(file)
+        baselines = {
             name: {metric: np.array(by_rule, float) for metric, by_rule in baseline.items()}
-            for name, baseline in kept["lines"].items()
+            for name, baseline in document["lines"].items()
         }
         is_whole = all(
             values.shape == (len(exam.rules),)
-            for baseline in known.values()
+            for baseline in baselines.values()
             for values in (baseline["success"], *baseline.values())
         )
     except (KeyError, TypeError, AttributeError, ValueError):
         is_whole = False
     if not is_whole:
         raise files.DamageError(f"{file} is damaged")
-    return known if kept.get("seating") == seating.VERSION else load_shipped(exam)
+    return baselines if document.get("seating") == seating.VERSION else load_shipped(exam)
 
 
 def load_or_run(
@@ -150,22 +152,22 @@ def load_or_run(
 ) -> dict[str, Baseline]:
     """What needs no training on this exam; run on the spot once if it is not shipped, then kept."""
     try:
-        known = load_kept(exam, root)
+        known = load_stored(exam, root)
     except files.DamageError:
         known = None
     if known is None:
-        known = run_all(exam, progress)
-        keep(exam, known, root)
+        known = run_baselines(exam, progress)
+        store_baselines(exam, known, root)
     return known
 
 
-def keep(exam: Exam, found: Mapping[str, Baseline], root: Path) -> None:
+def store_baselines(exam: Exam, baselines: Mapping[str, Baseline], root: Path) -> None:
     """Write the baselines of an exam beside the runs."""
     file = root / "lines" / f"{exam.hash}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     plain = {
         name: {metric: by_rule.tolist() for metric, by_rule in baseline.items()}
-        for name, baseline in found.items()
+        for name, baseline in baselines.items()
     }
     document = {"exam": exam.identity, "seating": seating.VERSION, "lines": plain}
     files.write_json(file, document)

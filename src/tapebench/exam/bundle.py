@@ -259,7 +259,7 @@ def _arrays(episodes: Episodes, exam: Exam) -> dict[str, np.ndarray]:
     layout = _layout(exam)
     tapes = exam_start(exam.task, exam.rules[:1], exam.num_columns, exam.salt).tape[0]
     steps = episodes.steps.astype(np.uint16)
-    found = {
+    arrays = {
         "rules": exam.rules,
         "tapes": tapes,
         "actions": np.where(episodes.cells < 0, 0, episodes.cells),
@@ -268,7 +268,7 @@ def _arrays(episodes: Episodes, exam: Exam) -> dict[str, np.ndarray]:
         "final_wrong": episodes.wrong[..., -1],
         "checksum": _checksum(episodes.cells, exam.rules, tapes),
     }
-    return {name: array.astype(layout[name][0]) for name, array in found.items()}
+    return {name: array.astype(layout[name][0]) for name, array in arrays.items()}
 
 
 def _checksum(cells: np.ndarray, rules: np.ndarray, tapes: np.ndarray) -> np.ndarray:
@@ -306,7 +306,7 @@ def replay(actions: Integer[np.ndarray, "R E H"], exam: Exam, name: str) -> Epis
     return replace(sitting.episodes([(rows, sitting.play(rows))]), trials=exam.trials)
 
 
-def _compare(claimed: dict[str, np.ndarray], found: dict[str, np.ndarray], exam: Exam) -> None:
+def _compare(claimed: dict[str, np.ndarray], replayed: dict[str, np.ndarray], exam: Exam) -> None:
     for name, what in (
         ("success", "claims another outcome than its actions have"),
         ("steps", "claims another number of steps than its actions take"),
@@ -314,7 +314,7 @@ def _compare(claimed: dict[str, np.ndarray], found: dict[str, np.ndarray], exam:
         ("checksum", "its actions are not the ones it was written with"),
         ("actions", "has actions after its end"),
     ):
-        apart = np.asarray(claimed[name] != found[name])
+        apart = np.asarray(claimed[name] != replayed[name])
         differs = apart.reshape(*claimed["steps"].shape, -1).any(axis=-1)
         if differs.any():
             raise BundleError(

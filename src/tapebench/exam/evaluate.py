@@ -120,8 +120,8 @@ class Outcome:
         if not self.sees_rule and bounds.is_computed(self.exam):
             document["apart"] = regret.take_apart(self.runs, self.exam, self.optimal_steps)
         if self.losses or self.no_lesion:
-            found = lesion.summarise(self.losses, self.exam) if self.losses else self.no_lesion
-            document["lesions"] = found
+            lesions = lesion.summarise(self.losses, self.exam) if self.losses else self.no_lesion
+            document["lesions"] = lesions
         return document | {
             "conditions": self.conditions.as_dict(),
             "diverged": self.diverged,
@@ -165,7 +165,7 @@ class UnfinishedError(AgentError):
 
 
 def evaluate(
-    who: Any,
+    agent: Any,
     exam: Exam | None = None,
     *,
     name: str | None = None,
@@ -176,15 +176,16 @@ def evaluate(
     progress: Progress = _quietly,
     **options: Any,
 ) -> Outcome:
-    """Have `who` sit an exam (or the one that `options` of `make_exam` describe).
+    """Evaluate an agent on an exam, given as such or by the `options` of `make_exam`.
 
-    `who` is a `Policy`, an object with `reset(num_envs)` and `act(obs)`, the name of a policy that
-    needs no training, `package.module:factory`, or `Trained`. `seeds` repeats it with other draws
-    of its own. An agent that fails raises `UnfinishedError`, which holds what was done. `lesions`
-    asks what it owes to its memory, at the usual steps or at these, see `tapebench.exam.lesion`.
+    `agent` is a `Policy`, an object with `reset(num_envs)` and `act(obs)`, the name of a baseline,
+    `package.module:factory`, or `Trained`. `seeds` repeats the exam with other random draws of the
+    agent. An agent that fails raises `UnfinishedError`, which holds the finished episodes.
+    `lesions` measures what the agent owes to its memory, at the default steps or at those given,
+    see `tapebench.exam.lesion`.
 
-    Whoever comes from outside is seated in an order drawn now, after it was made, and plays some
-    rows again, to see whether it keeps them apart: see `Outcome.conditions`.
+    An external agent plays the rows in an order drawn after it was made, and plays some of them
+    again, to check that it treats each row on its own: see `Outcome.conditions`.
     """
     if exam is not None and options:
         raise ValueError(f"give an exam or its options, not both: {', '.join(options)}")
@@ -196,7 +197,7 @@ def evaluate(
     runs: list[Episodes] = []
     losses: list[lesion.Losses] = []
     no_lesion = ""
-    with _entrants(who, exam, name, seeds, subprocess, deadline) as (made, entrants, afresh):
+    with _entrants(agent, exam, name, seeds, subprocess, deadline) as (made, entrants, afresh):
         first = entrants[0].policy
         labels = tuple(entrant.label for entrant in entrants)
         # Each time in another order: an agent may remember who sat where.
@@ -288,7 +289,7 @@ def _seating(made: str, policy: Policy, length: int) -> seating.Seating:
     the same answers again in each.
     """
     if made != "by us":
-        drawn = seating.draw()
+        drawn = seating.draw_seating()
         return drawn if policy.backend == "numpy" else replace(drawn, batch=None)
     is_searched = 16 < length <= exact.NUMPY_LENGTH
     at_once = policy.backend == "jax" or is_searched
@@ -315,7 +316,7 @@ def _only_played(
 
 @contextmanager
 def _entrants(
-    who: Any, exam: Exam, name: str | None, seeds: int, subprocess: bool, deadline: float
+    agent: Any, exam: Exam, name: str | None, seeds: int, subprocess: bool, deadline: float
 ) -> Iterator[tuple[str, list[Entrant], Afresh | None]]:
     """Where they act (one of `seating.MADE`), everyone who sits the exam, and what makes the policy
     another time, where that can be done.
@@ -326,24 +327,24 @@ def _entrants(
     def untrained(policy: Policy) -> list[Entrant]:
         return [Entrant(policy, seed, Label(seed, 0)) for seed in range(seeds)]
 
-    if isinstance(who, Trained):
-        yield "by us", who.load(exam.task), None
-    elif isinstance(who, str) and ":" in who and subprocess:
-        afresh = partial(external.in_subprocess, who, name or who, exam.task, deadline)
+    if isinstance(agent, Trained):
+        yield "by us", agent.load(exam.task), None
+    elif isinstance(agent, str) and ":" in agent and subprocess:
+        afresh = partial(external.in_subprocess, agent, name or agent, exam.task, deadline)
         with afresh() as policy:
             yield "in a process of its own", untrained(policy), afresh
     else:
         made: str = "in this process"
         again: Afresh | None = None
-        if isinstance(who, Policy):
-            policy = who
-        elif not isinstance(who, str):
-            policy = external.in_process(who, name or type(who).__name__, exam.task)
-        elif ":" in who:
-            again = partial(_in_process, who, name or who, exam.task)
-            policy = external.in_process(external.make_agent(who), name or who, exam.task)
+        if isinstance(agent, Policy):
+            policy = agent
+        elif not isinstance(agent, str):
+            policy = external.in_process(agent, name or type(agent).__name__, exam.task)
+        elif ":" in agent:
+            again = partial(_in_process, agent, name or agent, exam.task)
+            policy = external.in_process(external.make_agent(agent), name or agent, exam.task)
         else:
-            policy, made = policies.make(who, exam.task, exam.origin), "by us"
+            policy, made = policies.make(agent, exam.task, exam.origin), "by us"
         yield made, untrained(policy), again
 
 

@@ -124,12 +124,12 @@ class Exam:
 
         Where the rule switches it does so among these, so that the part is an exam of its own.
         """
-        kept = tuple(rule for rule in self.task.rules if rule in set(members))
+        rules = tuple(rule for rule in self.task.rules if rule in set(members))
         train, test = (
-            tuple(rule for rule in side if rule in kept) for side in (self.train, self.test)
+            tuple(rule for rule in side if rule in rules) for side in (self.train, self.test)
         )
         schedule = self.task.schedule.within(train, test)
-        task = replace(self.task, rules=kept, schedule=schedule)
+        task = replace(self.task, rules=rules, schedule=schedule)
         return replace(self, train=train, test=test, task=task)
 
     @property
@@ -154,22 +154,22 @@ class Exam:
         the rule switches, this is of who knows all rules of a row and when they change.
         """
         task, shape = self.task, (len(self.rules), self.num_columns)
-        found = np.full(shape, UNKNOWN, np.int16)
+        steps = np.full(shape, UNKNOWN, np.int16)
         if task.noise or task.goal is None:
-            return found
+            return steps
         if task.schedule.switches:
-            self._search_switching(found, progress)
+            self._search_switching(steps, progress)
         elif task.length <= COMPUTED_LENGTH:
             tapes = self.tapes()[:, 0]
             for row, rule in enumerate(self.rules):
-                steps = exact.steps_to_goal(int(rule), task.length, task.horizon, task.goal)[tapes]
-                found[row] = np.where(steps == exact.UNREACHED, IMPOSSIBLE, steps)
+                needed = exact.steps_to_goal(int(rule), task.length, task.horizon, task.goal)[tapes]
+                steps[row] = np.where(needed == exact.UNREACHED, IMPOSSIBLE, needed)
                 progress(int(rule))
         elif task.length == exact.MAX_LENGTH and task.goal == 0 and not self.salt:
-            self._look_up(found)
-        return found
+            self._look_up(steps)
+        return steps
 
-    def _search_switching(self, found: np.ndarray, progress: Callable[[int], Any]) -> None:
+    def _search_switching(self, steps: np.ndarray, progress: Callable[[int], Any]) -> None:
         """Fill in the answers for rules that switch, row by row, where tapes are short enough."""
         task = self.task
         if task.length > switching.MAX_LENGTH:
@@ -182,11 +182,11 @@ class Exam:
                 spans = switching.spans(
                     (int(rule), *following), task.schedule.switches, task.horizon
                 )
-                steps = switching.steps_to_goal(spans, task.length, task.goal or 0)[tape]
-                found[row, column] = IMPOSSIBLE if steps == exact.UNREACHED else steps
+                needed = switching.steps_under_switches(spans, task.length, task.goal or 0)[tape]
+                steps[row, column] = IMPOSSIBLE if needed == exact.UNREACHED else needed
             progress(int(rule))
 
-    def _look_up(self, found: np.ndarray) -> None:
+    def _look_up(self, steps: np.ndarray) -> None:
         """Fill in what is shipped of the standard exam at 32 cells."""
         answers = exact.exam_answers()
         for row, rule in enumerate(self.rules):
@@ -194,11 +194,11 @@ class Exam:
             if answer is None or answer["exam_version"] != seeding.EXAM_VERSION:
                 continue
             is_settled = exact.is_settled(answer, self.task.horizon)
-            for column, steps in enumerate(answer["exam_steps"][: self.num_columns]):
-                if steps is not None:
-                    found[row, column] = steps if steps <= self.task.horizon else IMPOSSIBLE
+            for column, fewest in enumerate(answer["exam_steps"][: self.num_columns]):
+                if fewest is not None:
+                    steps[row, column] = fewest if fewest <= self.task.horizon else IMPOSSIBLE
                 elif is_settled:
-                    found[row, column] = IMPOSSIBLE
+                    steps[row, column] = IMPOSSIBLE
 
     def ceilings(self, optimal_steps: Integer[np.ndarray, "R E"]) -> Float64[np.ndarray, " R"]:
         """The best success possible under each rule; nan where it is not known.
@@ -247,25 +247,27 @@ def make_exam(
     for name, count in (("episodes", episodes), ("trials", trials)):
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise ValueError(f"{name} must be a positive integer, not {count!r}")
-    chosen = splits.load(split)
-    asked = {*chosen.train, *chosen.test} if rules is None else set(splits.select(chosen, rules))
-    strangers = sorted(asked - {*chosen.train, *chosen.test})
+    split = splits.load(split)
+    wanted = {*split.train, *split.test} if rules is None else set(splits.select(split, rules))
+    strangers = sorted(wanted - {*split.train, *split.test})
     if strangers:
-        raise ValueError(f"rule {strangers[0]} is on neither side of {chosen.name}")
-    members = sorted(asked)
+        raise ValueError(f"rule {strangers[0]} is on neither side of {split.name}")
+    members = sorted(wanted)
     if len(members) * episodes * trials > MAX_EPISODES:
         raise ValueError(
             f"{len(members)} rules × {episodes} episodes × {trials} trials are more than "
             f"{MAX_EPISODES}: ask for fewer"
         )
-    task = make_task(split=chosen, rules=members, **options)
+    task = make_task(split=split, rules=members, **options)
     train, test = (
-        tuple(rule for rule in members if rule in side) for side in (chosen.train, chosen.test)
+        tuple(rule for rule in members if rule in side) for side in (split.train, split.test)
     )
     if task.schedule.switches and trials > 1:
-        raise ValueError("trials meet the same rule again: with a rule that switches there is one")
+        raise ValueError(
+            "trials repeat one rule: where the rule switches there can be only one trial"
+        )
     task = replace(task, schedule=task.schedule.within(train, test))
-    return Exam(chosen.name, train, test, task, episodes, parse_exam(exam), trials, chosen)
+    return Exam(split.name, train, test, task, episodes, parse_exam(exam), trials, split)
 
 
 def parse_exam(text: str) -> str:
@@ -274,7 +276,7 @@ def parse_exam(text: str) -> str:
         return ""
     kind, _, salt = text.partition(":")
     if kind != "fresh" or not salt or not salt.isprintable() or len(salt) > 100:
-        raise ValueError(f"unknown exam {text!r}: use standard, or fresh:SALT with a salt of yours")
+        raise ValueError(f"unknown exam {text!r}: use standard, or fresh:SALT with your own salt")
     return salt
 
 
@@ -286,23 +288,23 @@ def from_identity(identity: Any) -> Exam:
         raise ValueError(
             f"it is of exam version {version!r}, and this is version {seeding.EXAM_VERSION}"
         )
-    given = {key: value for key, value in identity.items() if key != "version"}
+    options = {key: value for key, value in identity.items() if key != "version"}
     try:
-        name, train, test = given.pop("split"), given.pop("train"), given.pop("test")
+        name, train, test = options.pop("split"), options.pop("train"), options.pop("test")
         # A side that was not asked about is filled up with what the other leaves.
         rest = set(ELEMENTARY.rules)
         split = splits.Split(
             name, tuple(train or rest - set(test)), tuple(test or rest - set(train))
         )
-        found = make_exam(
-            split=split, rules=[*train, *test], mask=given.pop("mask") or None, **given
+        exam = make_exam(
+            split=split, rules=[*train, *test], mask=options.pop("mask") or None, **options
         )
     except (AttributeError, KeyError, TypeError, OverflowError) as error:
         raise ValueError(f"the exam's description is malformed ({error})") from None
-    if found.identity != identity:
+    if exam.identity != identity:
         raise ValueError("the exam's description is malformed")
     if name in splits.names():
         known = splits.load(name)
         if not set(train) <= set(known.train) or not set(test) <= set(known.test):
             raise ValueError(f"its rules are not on the sides that the split {name} has them on")
-    return found
+    return exam

@@ -75,17 +75,17 @@ def load_factory(spec: str) -> Callable[[], Any]:
         sys.path.insert(0, os.getcwd())
     with _agent_errors(f"importing {module_name}"):
         try:
-            found: Any = importlib.import_module(module_name)
+            factory: Any = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
                 raise
             where = "from the current directory or PYTHONPATH"
             raise AgentError(f"there is no module {module_name} to import {where}") from None
     for part in name.split("."):
-        found = getattr(found, part, None)
-    if not callable(found):
+        factory = getattr(factory, part, None)
+    if not callable(factory):
         raise AgentError(f"{module_name} has no factory {name!r} that can be called")
-    return found
+    return factory
 
 
 @contextmanager
@@ -126,7 +126,7 @@ def _own_frames(error: BaseException) -> traceback.StackSummary:
     """The stack from where the agent's code was entered."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = (__file__, importlib.__file__)
-    inner = [at for at, frame in enumerate(frames) if frame.filename not in ours]
+    inner = [index for index, frame in enumerate(frames) if frame.filename not in ours]
     return traceback.StackSummary.from_list(frames[inner[0] :] if inner else [])
 
 
@@ -166,8 +166,8 @@ def in_process(agent: Any, name: str, task: Task) -> Policy:
 
     def belief(memory: Any) -> np.ndarray:
         with _agent_errors(f"{name}: belief()"):
-            found = np.asarray(memory.belief())
-        return check_belief(found, task.family.num_rules, name)
+            probabilities = np.asarray(memory.belief())
+        return check_belief(probabilities, task.family.num_rules, name)
 
     has_belief = callable(getattr(agent, "belief", None))
     return blind(Policy(name, init, act, backend="numpy", belief=belief if has_belief else None))
@@ -241,12 +241,12 @@ class _Child:
             raise _nonsense(self._name)
         return _WithBelief(self) if "belief" in methods else _Plain(self)
 
-    def call(self, method: str, array: np.ndarray | None = None, **given: Any) -> Any:
+    def call(self, method: str, array: np.ndarray | None = None, **arguments: Any) -> Any:
         """Call a method over there; what it gives, or an `AgentError`."""
         until = time.monotonic() + self._deadline
         if method == "reset":
             _keep_memory(private=True)  # another one may have ended meanwhile
-        self._send(_message({"method": method, **given}, array), method, until)
+        self._send(_message({"method": method, **arguments}, array), method, until)
         return self._receive(method, until)[1]
 
     def end(self) -> None:
@@ -410,10 +410,10 @@ def serve(spec: str) -> None:
         while True:
             header, array = _parse(read, "the evaluator")
             method = header["method"]
-            given = {"reset": (header.get("num"),), "act": (array,), "belief": ()}[method]
+            arguments = {"reset": (header.get("num"),), "act": (array,), "belief": ()}[method]
             with _agent_errors(f"{spec}: {method}()"):
-                found = getattr(agent, method)(*given)
-                array = None if method == "reset" else _as_array(found, spec, method)
+                value = getattr(agent, method)(*arguments)
+                array = None if method == "reset" else _as_array(value, spec, method)
             answer({}, array)
     except EOFError:
         return
@@ -422,10 +422,10 @@ def serve(spec: str) -> None:
         raise SystemExit(1) from None
 
 
-def _as_array(found: Any, spec: str, method: str) -> np.ndarray:
-    array = np.asarray(found)
+def _as_array(value: Any, spec: str, method: str) -> np.ndarray:
+    array = np.asarray(value)
     if array.dtype.kind not in "biuf" or array.ndim > 3:
-        raise AgentError(f"{spec}: {method}() gave {type(found).__name__}, not an array of numbers")
+        raise AgentError(f"{spec}: {method}() gave {type(value).__name__}, not an array of numbers")
     return array
 
 

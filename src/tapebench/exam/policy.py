@@ -71,9 +71,9 @@ def guided(policy: Policy, guide: Policy, steps: int, task: Task) -> Policy:
     would have made: from then on `policy` acts on the context that the guide has brought about.
     How many steps is a part of the memory, so other numbers compile nothing.
     """
-    for one in (policy, guide):
-        if one.note is None or one.backend != "jax":
-            raise ValueError(f"{one.name} cannot be told of flips that are not its own")
+    for player in (policy, guide):
+        if player.note is None or player.backend != "jax":
+            raise ValueError(f"{player.name} cannot be told of flips that are not its own")
     if not 0 <= steps <= task.horizon:
         raise ValueError(f"a guide makes from 0 to {task.horizon} flips, not {steps}")
 
@@ -97,9 +97,9 @@ def _guided_actor(act: Any, note: Any, guide_act: Any, guide_note: Any, length: 
         import jax.numpy as jnp
 
         own, other, until = memory
-        own, chosen = act(own, obs, seeding.fork(stream, 0))
-        other, advised = guide_act(other, obs, seeding.fork(stream, 1))
-        cell = jnp.where(Layout(length).time(obs) < until, advised, chosen)
+        own, own_cell = act(own, obs, seeding.fork(stream, 0))
+        other, guide_cell = guide_act(other, obs, seeding.fork(stream, 1))
+        cell = jnp.where(Layout(length).time(obs) < until, guide_cell, own_cell)
         return (note(own, cell), guide_note(other, cell), until), cell
 
     return act_both

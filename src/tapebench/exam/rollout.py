@@ -188,7 +188,7 @@ class Sitting:
         steps = run(self.policy, self.task, self.start.rows(rows), draws, look)
         if (steps.cells == _INVALID).any():
             raise ValueError(
-                f"policy {self.policy.name!r} chose a cell that is none: "
+                f"policy {self.policy.name!r} chose an action that is no cell: "
                 f"cells are 0 to {self.task.length - 1}"
             )
         return steps
@@ -246,11 +246,11 @@ class Sitting:
         """
         number, seats, others = seating.check(self.num)
         rows, first = played[number]
-        found = [self.actions(first)[seats]]
+        actions = [self.actions(first)[seats]]
         for neighbours in (rows, others):
             with nullcontext(self.policy) if afresh is None else afresh() as policy:
-                found.append(self.actions(replace(self, policy=policy).play(neighbours))[seats])
-        return verdict(*found)
+                actions.append(self.actions(replace(self, policy=policy).play(neighbours))[seats])
+        return verdict(*actions)
 
 
 def prepare(
@@ -353,11 +353,11 @@ def exam_start(
 def _vector_env(task: tasks.Task, start: Start) -> tuple[TapeVectorEnv, np.ndarray, np.ndarray]:
     """The vector environment at the start of these episodes, what it shows, and distances."""
     env = TapeVectorEnv(len(start.rule), task=task)
-    obs, info = env.reset(seed=0, options=_given(task, start))
+    obs, info = env.reset(seed=0, options=_reset_options(task, start))
     return env, obs, info["distance"]
 
 
-def _given(task: tasks.Task, start: Start) -> dict[str, Any]:
+def _reset_options(task: tasks.Task, start: Start) -> dict[str, Any]:
     """First states `[B]` as the vector environment takes them."""
     return {
         "rule": start.rule,
@@ -402,7 +402,7 @@ def _run_numpy(
         again = is_over & (trial < trials)
         taken = np.where(again, 0, taken)
         if again.any():
-            following = _given(task, start.trial(trial.clip(max=trials - 1)))
+            following = _reset_options(task, start.trial(trial.clip(max=trials - 1)))
             after, _ = env.reset(options={**following, "reset_mask": again})
         obs = np.where(running[:, None], after, obs)
         if look is None and not (trial < trials).any():
@@ -437,9 +437,9 @@ def _run_jax(
     memory = policy.init(starts.rule[0], start.rule.shape[1])
     taken = slice(len(start.rule) * task.horizon)
     calls = taken.stop + (look is not None)
-    found = _compiled_scan()(policy.act, look, env, calls, memory, starts, params, draws)
+    outputs = _compiled_scan()(policy.act, look, env, calls, memory, starts, params, draws)
     cells, wrong, trial, t, looks = jax.tree.map(
-        lambda part: np.asarray(part).swapaxes(0, 1), found
+        lambda part: np.asarray(part).swapaxes(0, 1), outputs
     )
     return Steps(cells[:, taken], wrong[:, taken], trial[:, taken], t[:, taken], looks)
 

@@ -24,7 +24,7 @@ def score(
     runs: Sequence[Episodes],
     exam: Exam,
     optimal_steps: Integer[np.ndarray, "R E"],
-    beside: Mapping[str, Baseline],
+    baselines: Mapping[str, Baseline],
     *,
     policy: str,
     sees_rule: bool,
@@ -50,8 +50,8 @@ def score(
         "interval_over": "seeds" if len(runs) > 1 else "rules and tapes",
     }
     for subset in SUBSETS:
-        document[subset] = _score_subset(runs, exam, ceilings, beside, subset)
-    document["by_stratum"] = _by_stratum(runs, exam, ceilings, beside)
+        document[subset] = _score_subset(runs, exam, ceilings, baselines, subset)
+    document["by_stratum"] = _by_stratum(runs, exam, ceilings, baselines)
     document["no_strata"] = by_stratum.why_unknown(exam) or None
     document |= _drop(runs, exam, ceilings)
     document["by_type"] = _by_type(runs, exam, ceilings)
@@ -63,7 +63,7 @@ def score(
             for subset in SUBSETS
             if len(exam.rows(subset))
         }
-        for name, baseline in beside.items()
+        for name, baseline in baselines.items()
     }
     return document
 
@@ -72,41 +72,43 @@ def _score_subset(
     runs: Sequence[Episodes],
     exam: Exam,
     ceilings: np.ndarray,
-    beside: Mapping[str, Baseline],
+    baselines: Mapping[str, Baseline],
     subset: str,
 ) -> dict[str, Any] | None:
-    at = exam.rows(subset)
-    if not len(at):
+    rows = exam.rows(subset)
+    if not len(rows):
         return None
     means = {
-        name: float(np.mean([metric(run)[at].mean() for run in runs]))
+        name: float(np.mean([metric(run)[rows].mean() for run in runs]))
         for name, metric in METRICS.items()
     }
-    success = np.array([run.success[at] for run in runs], float)
+    success = np.array([run.success[rows] for run in runs], float)
     interval = _interval(success, subset)
-    ceiling = float(ceilings[at].mean())
+    ceiling = float(ceilings[rows].mean())
     per_rule = success.mean(axis=(0, 2))
-    found: dict[str, Any] = {name: value for name, value in means.items() if name not in SOFT}
-    found["soft_success"] = {label: means[name] for name, label in SOFT.items()}
-    found["interval"] = [interval.low, interval.high]
-    found["macro_success"] = float(stats.macro_average(per_rule, exam.types[at]))
-    found["on"] = _normalised_by_planner(means["success"], exam, beside, at)
-    found["ceiling"] = None if np.isnan(ceiling) else ceiling
-    found["normalised"] = None if np.isnan(ceiling) or not ceiling else means["success"] / ceiling
-    is_solvable = ceilings[at] > stats.NEGLIGIBLE
+    document: dict[str, Any] = {name: value for name, value in means.items() if name not in SOFT}
+    document["soft_success"] = {label: means[name] for name, label in SOFT.items()}
+    document["interval"] = [interval.low, interval.high]
+    document["macro_success"] = float(stats.macro_average(per_rule, exam.types[rows]))
+    document["on"] = _normalised_by_planner(means["success"], exam, baselines, rows)
+    document["ceiling"] = None if np.isnan(ceiling) else ceiling
+    document["normalised"] = (
+        None if np.isnan(ceiling) or not ceiling else means["success"] / ceiling
+    )
+    is_solvable = ceilings[rows] > stats.NEGLIGIBLE
     is_known = not np.isnan(ceiling) and is_solvable.any()
-    found["success_on_solvable"] = float(per_rule[is_solvable].mean()) if is_known else None
-    found["rules"] = len(at)
-    found["episodes"] = int(success.size)
-    return found
+    document["success_on_solvable"] = float(per_rule[is_solvable].mean()) if is_known else None
+    document["rules"] = len(rows)
+    document["episodes"] = int(success.size)
+    return document
 
 
 def _normalised_by_planner(
-    success: float, exam: Exam, beside: Mapping[str, Baseline], at: np.ndarray
+    success: float, exam: Exam, baselines: Mapping[str, Baseline], rows: np.ndarray
 ) -> float | None:
-    if PLANNER not in beside:
+    if PLANNER not in baselines:
         return None
-    reached = float(beside[PLANNER]["success"][at].mean())
+    reached = float(baselines[PLANNER]["success"][rows].mean())
     if not reached:
         return None
     reference = stats.Reference(reached, exam.identity, PLANNER)
@@ -133,22 +135,22 @@ def _drop(runs: Sequence[Episodes], exam: Exam, ceilings: np.ndarray) -> dict[st
         drop = stats.paired_interval(seeds[:, inside], seeds[:, outside], rng)
     else:
         drop = stats.drop_bootstrap(success[0, inside], success[0, outside], rng)
-    found: dict[str, Any] = {"drop": drop.mean, "drop_interval": [drop.low, drop.high]}
+    document: dict[str, Any] = {"drop": drop.mean, "drop_interval": [drop.low, drop.high]}
     if np.isnan(ceilings).any():
-        return found | {"drop_composition": None, "drop_rest": None}
+        return document | {"drop_composition": None, "drop_rest": None}
     seen, held_out = (
-        stats.Side(success[:, at].mean(axis=2), ceilings[at], exam.types[at])
-        for at in (inside, outside)
+        stats.Side(success[:, rows].mean(axis=2), ceilings[rows], exam.types[rows])
+        for rows in (inside, outside)
     )
     parts = stats.decompose_drop(seen, held_out, rng)
-    return found | {"drop_composition": parts.composition.mean, "drop_rest": parts.rest.mean}
+    return document | {"drop_composition": parts.composition.mean, "drop_rest": parts.rest.mean}
 
 
 def _by_stratum(
     runs: Sequence[Episodes],
     exam: Exam,
     ceilings: np.ndarray,
-    beside: Mapping[str, Baseline],
+    baselines: Mapping[str, Baseline],
 ) -> dict[str, dict[str, Any]]:
     """Success by stratum and side, next to that of baselines and to what bounds it."""
     success = np.array([run.success for run in runs], float)
@@ -156,7 +158,7 @@ def _by_stratum(
         success, exam, lambda part, group: _interval(part, group.stratum, group.side)
     )
     bound = bounds.bounds_by_stratum(exam)
-    figures = {name: baseline["success"] for name, baseline in beside.items()}
+    figures = {name: baseline["success"] for name, baseline in baselines.items()}
     figures |= {"memoryless": bound.memoryless, "blind_ceiling": bound.blind_ceiling}
     return by_stratum.as_dict(scores, exam, figures | {"ceiling": ceilings})
 
@@ -164,23 +166,23 @@ def _by_stratum(
 def _by_type(
     runs: Sequence[Episodes], exam: Exam, ceilings: np.ndarray
 ) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    table: dict[str, dict[str, Any]] = {}
     for kind in features.TYPES:
         for subset in SUBSETS:
-            at = np.flatnonzero((exam.types == kind) & (exam.subsets == subset))
-            if not len(at):
+            rows = np.flatnonzero((exam.types == kind) & (exam.subsets == subset))
+            if not len(rows):
                 continue
-            success = np.array([run.success[at] for run in runs], float)
+            success = np.array([run.success[rows] for run in runs], float)
             interval = _interval(success, kind, subset)
-            found.setdefault(kind, {})[subset] = {
+            table.setdefault(kind, {})[subset] = {
                 "success": float(success.mean()),
                 "interval": [interval.low, interval.high],
-                "return": float(np.mean([run.returns[at].mean() for run in runs])),
-                "ceiling": _mean(ceilings[at]),
-                "rules": len(at),
+                "return": float(np.mean([run.returns[rows].mean() for run in runs])),
+                "ceiling": _mean(ceilings[rows]),
+                "rules": len(rows),
                 "episodes": int(success.size),
             }
-    return found
+    return table
 
 
 def _by_trial(runs: Sequence[Episodes], exam: Exam) -> list[dict[str, float]]:
@@ -220,7 +222,7 @@ def run_seeds(
     return runs
 
 
-def summarise(runs: Sequence[Episodes], members: Sequence[int]) -> dict[str, Any]:
+def summarise_rules(runs: Sequence[Episodes], members: Sequence[int]) -> dict[str, Any]:
     """Every metric over the rules in `members`, with two intervals.
 
     `seeds` is about the policy's own draws alone; `rules_tapes` is about which rules and start
@@ -243,16 +245,16 @@ def by_type(runs: Sequence[Episodes]) -> dict[str, dict[str, Any]]:
     """Success, mean return and number of episodes per operational type, and over all."""
     known = runs[0].task.universe.features
     kinds = np.array([known[rule].type for rule in runs[0].rules])
-    found = {}
+    table = {}
     for kind in (*features.TYPES, "all"):
         rows = np.flatnonzero((kinds == kind) | (kind == "all"))
         if len(rows):
-            found[kind] = {
+            table[kind] = {
                 "success": float(np.mean([run.success[rows].mean() for run in runs])),
                 "mean_return": float(np.mean([run.returns[rows].mean() for run in runs])),
                 "episodes": int(sum(run.success[rows].size for run in runs)),
             }
-    return found
+    return table
 
 
 def _ends(interval: stats.Interval) -> list[float]:

@@ -85,7 +85,7 @@ class Seating:
         return hashlib.blake2b(text, key=self.secret, digest_size=16).digest()
 
 
-def draw(batch: int = BATCH) -> Seating:
+def draw_seating(batch: int = BATCH) -> Seating:
     """An order that nobody knows beforehand."""
     return Seating(secrets.token_bytes(16), batch)
 
@@ -126,7 +126,7 @@ class Conditions:
 
     def __post_init__(self) -> None:
         if self.made not in MADE or self.rows not in ROWS:
-            raise ValueError("it does not say how it was made in words that are known")
+            raise ValueError("its conditions are not in a form that is known")
         if type(self.seating) is not int or not 1 <= self.seating <= VERSION:
             raise ValueError(f"it is of seating {self.seating!r}; known are 1 to {VERSION}")
         if not isinstance(self.order, str) or not _ORDER.fullmatch(self.order):
@@ -135,12 +135,12 @@ class Conditions:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What has to stand beside the score, if anything has."""
-        found = ["not isolated"] if self.made == "in this process" else []
+        remarks = ["not isolated"] if self.made == "in this process" else []
         if self.rows in ("pools rows", "not repeatable"):
-            found.append(self.rows)
+            remarks.append(self.rows)
         if self.seating != VERSION:
-            found.append(f"seating {self.seating}")
-        return tuple(found)
+            remarks.append(f"seating {self.seating}")
+        return tuple(remarks)
 
     def as_dict(self) -> dict[str, Any]:
         """As bundles and scores hold it."""
@@ -156,5 +156,5 @@ def read_conditions(document: Any) -> Conditions:
     if document is None:
         return BEFORE
     if not isinstance(document, Mapping) or set(document) != set(BEFORE.as_dict()):
-        raise ValueError("it does not say how it was made in words that are known")
+        raise ValueError("its conditions are not in a form that is known")
     return Conditions(**document)

@@ -17,15 +17,15 @@ from tapebench.base import files, seeding
 from tapebench.exam import metrics, policy
 from tapebench.exam.exam import SUBSETS
 from tapebench.exam.policy import Policy
-from tapebench.experiments.api import Exhibit, Experiment, Results, Scale
+from tapebench.experiments.api import Exhibit, Experiment, ExperimentResults, Scale
 from tapebench.experiments.main import examined
 from tapebench.experiments.variants import (
     Variant,
-    compare,
+    compare_variants,
     curve_panels,
     levels,
     over_seeds,
-    share,
+    share_over_seeds,
     success_table,
 )
 from tapebench.planning.belief import bayes_filter
@@ -128,19 +128,21 @@ def training_settings(scale: Scale) -> dict[str, list[RunSpec]]:
     }
 
 
-def show_training(results: Results) -> Exhibit:
+def show_training(results: ExperimentResults) -> Exhibit:
     """Success against how many rules were trained on."""
     name, title = "training-rules", "Success of PPO against how many rules it was trained on"
     counts = tuple(float(count) for count in results.finished)
     panels = []
     for side, levels_of_side in levels(results.exam).items():
         reached = tuple(
-            share([run[side]["success"] for run in results.summaries(setting)])
+            share_over_seeds([run[side]["success"] for run in results.summaries(setting)])
             for setting in results.finished
         )
         series = [Series("all rules of the side", counts, reached)]
         if side == "id":
-            of_those = tuple(share(trained_on(results, count)) for count in results.finished)
+            of_those = tuple(
+                share_over_seeds(trained_on(results, count)) for count in results.finished
+            )
             series.append(Series("those trained on", counts, of_those))
         panels.append(Panel(SIDE_NAMES[side], tuple(series), levels_of_side))
     picture = Picture(
@@ -153,7 +155,7 @@ def show_training(results: Results) -> Exhibit:
     return Exhibit((success_table(name, title, results),), (picture,))
 
 
-def trained_on(results: Results, setting: str) -> list[float]:
+def trained_on(results: ExperimentResults, setting: str) -> list[float]:
     """For each finished run its success on those evaluated rules that it was trained on."""
     success = []
     for spec in results.finished[setting]:
@@ -176,7 +178,7 @@ def led(guide: Policy, steps: int, task: Task) -> Callable[[Policy], Policy]:
     return lambda own: policy.guided(own, guide, steps, task)
 
 
-def show_informed(results: Results) -> Exhibit:
+def show_informed(results: ExperimentResults) -> Exhibit:
     """Success against the number of first flips that another policy makes."""
     exam, by_side = results.exam, levels(results.exam)
     counts = [count for count in FIRST_FLIPS if count < exam.task.horizon]
@@ -192,7 +194,7 @@ def show_informed(results: Results) -> Exhibit:
                     for spec in specs
                 ]
         success = {
-            (side, *how): share([run[side]["success"] for run in runs])
+            (side, *how): share_over_seeds([run[side]["success"] for run in runs])
             for how, runs in reached.items()
             for side in by_side
         }
@@ -262,7 +264,7 @@ def of_networks(scale: Scale, seeds: int, *names: str) -> dict[str, list[RunSpec
     return {name: NETWORKS[name].runs(scale, f"networks {name}", seeds) for name in names}
 
 
-def show_trials(results: Results) -> Exhibit:
+def show_trials(results: ExperimentResults) -> Exhibit:
     """Success in each of several episodes under the same rule, memory kept in between."""
     exam = results.scale.exam(trials=TRIALS)
     sides = [side for side in SUBSETS if len(exam.rows(side))]
@@ -280,7 +282,11 @@ def show_trials(results: Results) -> Exhibit:
         Panel(
             SIDE_NAMES[side],
             tuple(
-                Series(name, numbers, tuple(share(column) for column in by_trial[name, side].T))
+                Series(
+                    name,
+                    numbers,
+                    tuple(share_over_seeds(column) for column in by_trial[name, side].T),
+                )
                 for name in runs
             ),
         )
@@ -294,7 +300,7 @@ def show_trials(results: Results) -> Exhibit:
         cells: list[Cell] = [name]
         for side in sides:
             tried = by_trial[name, side]
-            cells += [share(tried[:, 0]), share(tried[:, -1])]
+            cells += [share_over_seeds(tried[:, 0]), share_over_seeds(tried[:, -1])]
             cells.append(over_seeds(tried[:, -1] - tried[:, 0]))
         rows.append(Row((*cells, len(summaries))))
     title = f"Success in {TRIALS} episodes in a row under the same rule"
@@ -343,7 +349,7 @@ def budget_settings(scale: Scale) -> dict[str, list[RunSpec]]:
     return settings
 
 
-def show_budget(results: Results) -> Exhibit:
+def show_budget(results: ExperimentResults) -> Exhibit:
     """Success against environment steps."""
     name, title = "budget", "Success of PPO without and with memory against its budget"
     curves = {
@@ -377,7 +383,7 @@ EXPERIMENTS = (
         show=show_training,
         paper="an ablation that it leaves open",
     ),
-    compare(
+    compare_variants(
         "context-length",
         "Success of PEARL against the length of its context",
         "How much context does inferring the rule take?",
@@ -391,7 +397,7 @@ EXPERIMENTS = (
         show=show_informed,
         paper="an ablation that it leaves open",
     ),
-    compare(
+    compare_variants(
         "networks",
         "Success of agents with networks that know nothing of the ring, and with such that do",
         "What is an equivariant network worth?",
@@ -410,13 +416,13 @@ EXPERIMENTS = (
         settings=trial_settings,
         show=show_trials,
     ),
-    compare(
+    compare_variants(
         "augmentations",
         "Success of DQN with augmented observations",
         "What do augmentations do that the action does not follow?",
         AUGMENTATIONS,
     ),
-    compare(
+    compare_variants(
         "reward",
         "Success of DQN against what it is rewarded for",
         "Does the bonus or the shape of the reward matter?",

@@ -98,7 +98,7 @@ class Experiment:
     about: str
     settings: Settings
     """The runs of each setting; none for what needs no training, see `untrained`."""
-    show: Callable[[Results], Exhibit]
+    show: Callable[[ExperimentResults], Exhibit]
     """Makes the exhibit from finished runs; settings without any are left out."""
     paper: str = ""
     """The paper's tables and figures that it reproduces, by label; empty for new ones."""
@@ -108,7 +108,7 @@ class Experiment:
 
 
 @dataclass(frozen=True)
-class Results:
+class ExperimentResults:
     """What there is of an experiment in a results directory."""
 
     scale: Scale
@@ -144,7 +144,7 @@ class Results:
         return self.root / str(spec.id)
 
     def summaries(self, setting: str) -> list[dict[str, Any]]:
-        """Summaries of its finished runs, see `training.summarise`."""
+        """Summaries of its finished runs, see `training.summarise_run`."""
         group = self.finished.get(setting, [])
         return [files.read_json(self.path(spec) / "summary.json") for spec in group]
 
@@ -152,9 +152,9 @@ class Results:
         """The result hash of a finished run: another one if the run is remade differently."""
         return f"{spec.agent}-{spec.seed}-{store.result_hash(self.path(spec))}"
 
-    def of(self, settings: Settings) -> Results:
+    def of(self, settings: Settings) -> ExperimentResults:
         """What there is of another experiment, at the same scale in the same directory."""
-        return Results(self.scale, self.root, settings(self.scale))
+        return ExperimentResults(self.scale, self.root, settings(self.scale))
 
     def cached(self, exam: Exam, name: str, compute: Callable[[], Any]) -> Any:
         """A JSON document about an exam: computed once, then read from the results directory.
@@ -186,6 +186,6 @@ def untrained(scale: Scale) -> dict[str, list[RunSpec]]:
     return {}
 
 
-def results(experiment: Experiment, scale: Scale, root: Path) -> Results:
+def experiment_results(experiment: Experiment, scale: Scale, root: Path) -> ExperimentResults:
     """What there is of an experiment in a results directory."""
-    return Results(scale, root, experiment.settings(scale))
+    return ExperimentResults(scale, root, experiment.settings(scale))

@@ -65,7 +65,7 @@ Forecast = np.ndarray
 """float32 `[depth, T, B, L]`: the probability that a cell is one; entry `[d - 1, t]` is about row
 t + d, predicted from the rows up to t and the flips up to row t + d - 1."""
 
-Model = Callable[[Record, int], Forecast]
+Forecaster = Callable[[Record, int], Forecast]
 """`model(record, depth)` makes a forecast."""
 
 
@@ -103,7 +103,7 @@ def _look(memory: Any, rule: Any) -> dict[str, Any]:
 # Models.
 
 
-def load_model(path: Path) -> Model:
+def load_model(path: Path) -> Forecaster:
     """The model of a run, as it was at its last checkpoint."""
     spec = training.from_dict(files.read_json(path / "spec.json"))
     agent = spec.make_agent()

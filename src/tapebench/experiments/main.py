@@ -15,8 +15,14 @@ from tapebench.exam import baselines
 from tapebench.exam.exam import SUBSETS, Exam, make_exam
 from tapebench.exam.policy import Policy
 from tapebench.exam.rollout import rollout
-from tapebench.experiments.api import Exhibit, Experiment, Results, Scale, untrained
-from tapebench.experiments.variants import Variant, compare, over_seeds, share, slug
+from tapebench.experiments.api import Exhibit, Experiment, ExperimentResults, Scale, untrained
+from tapebench.experiments.variants import (
+    Variant,
+    compare_variants,
+    over_seeds,
+    share_over_seeds,
+    slug,
+)
 from tapebench.report import findings, illustrations
 from tapebench.report.contests import read
 from tapebench.report.tables import Column, Row, Table
@@ -40,7 +46,7 @@ def main_settings(scale: Scale) -> dict[str, list[RunSpec]]:
     return {agent: scale.runs(agent, scale.track.seeds) for agent in scale.track.agents}
 
 
-def show_main(results: Results) -> Exhibit:
+def show_main(results: ExperimentResults) -> Exhibit:
     """The report's tables and figures of these runs."""
     run_ids = {str(spec.id) for spec in results.specs}
     stored = read(results.root)
@@ -58,7 +64,7 @@ def show_main(results: Results) -> Exhibit:
 # Longer episodes
 
 
-def longer_exam(results: Results) -> Exam:
+def longer_exam(results: ExperimentResults) -> Exam:
     """The exam of all runs with the track's other horizon."""
     track, short = results.scale.track, results.exam
     return make_exam(
@@ -70,7 +76,7 @@ def longer_exam(results: Results) -> Exam:
     )
 
 
-def show_horizons(results: Results) -> Exhibit:
+def show_horizons(results: ExperimentResults) -> Exhibit:
     """Success of the same policies at both horizons, also as a share of what the planner reaches.
 
     What the planner reaches is measured anew for each horizon.
@@ -92,7 +98,10 @@ def show_horizons(results: Results) -> Exhibit:
             for side in sides:
                 values = np.array([run[side]["success"] for run in runs])
                 by_planner = planned[name][short.rows(side)].mean()
-                cells += [share(values), over_seeds(100 * values / max(by_planner, 1e-9))]
+                cells += [
+                    share_over_seeds(values),
+                    over_seeds(100 * values / max(by_planner, 1e-9)),
+                ]
         rows.append(Row((*cells, len(specs))))
     columns = [
         column
@@ -122,7 +131,7 @@ def show_horizons(results: Results) -> Exhibit:
 # Other start tapes
 
 
-def show_fresh(results: Results) -> Exhibit:
+def show_fresh(results: ExperimentResults) -> Exhibit:
     """Success of the same policies from start tapes that no run and no search has seen."""
     fresh = replace(results.exam, salt=FRESH)
     sides = [side for side in SUBSETS if len(fresh.rows(side))]
@@ -133,7 +142,7 @@ def show_fresh(results: Results) -> Exhibit:
         for side in sides:
             usual = np.array([run["curve"][side][-1] for run in results.summaries(agent)])
             other = np.array([run[side]["success"] for run in runs])
-            cells += [share(usual), share(other), over_seeds(other - usual)]
+            cells += [share_over_seeds(usual), share_over_seeds(other), over_seeds(other - usual)]
         rows.append(Row((*cells, len(specs))))
     columns = [
         column
@@ -159,14 +168,14 @@ def show_fresh(results: Results) -> Exhibit:
     )
 
 
-def examined_file(results: Results, spec: RunSpec, exam: Exam, how: str = "") -> Path:
+def examined_file(results: ExperimentResults, spec: RunSpec, exam: Exam, how: str = "") -> Path:
     """The file of `examined`, named by the run's result hash: a remade run is measured again."""
     name = "-".join(filter(None, (results.mark(spec), slug(how))))
     return results.root / "examined" / exam.hash / f"{name}.json"
 
 
 def examined(
-    results: Results,
+    results: ExperimentResults,
     spec: RunSpec,
     exam: Exam,
     how: str = "",
@@ -229,7 +238,7 @@ def fixed_settings(scale: Scale) -> dict[str, list[RunSpec]]:
     }
 
 
-def show_fixed(results: Results) -> Exhibit:
+def show_fixed(results: ExperimentResults) -> Exhibit:
     """A row for each rule; columns for agents, baselines and the ceiling."""
     agents = list(dict.fromkeys(name.split(", ")[0] for name in results.settings))
     exams = {spec.task.rules[0]: spec.exam for spec in results.specs}
@@ -238,7 +247,9 @@ def show_fixed(results: Results) -> Exhibit:
         cells: list[Any] = [f"rule {rule}", str(exam.types[0])]
         for agent in agents:
             runs = results.summaries(f"{agent}, rule {rule}")
-            cells.append(share([only_side(run)["success"] for run in runs]) if runs else None)
+            cells.append(
+                share_over_seeds([only_side(run)["success"] for run in runs]) if runs else None
+            )
         rows.append(Row((*cells, *_baseline_levels(results, exam))))
     return Exhibit(
         tables=(
@@ -264,7 +275,7 @@ def only_side(run: Mapping[str, Any]) -> Any:
     return next(run[side] for side in SUBSETS if side in run)
 
 
-def _baseline_levels(results: Results, exam: Exam) -> list[float]:
+def _baseline_levels(results: ExperimentResults, exam: Exam) -> list[float]:
     """Success of the references on an exam, and the ceiling."""
     scores = baselines.load_or_run(exam, results.root)
     possible = exam.ceilings(exam.optimal_steps())
@@ -293,7 +304,7 @@ def small_settings(scale: Scale) -> dict[str, list[RunSpec]]:
     return settings
 
 
-def show_small(results: Results) -> Exhibit:
+def show_small(results: ExperimentResults) -> Exhibit:
     """Every setting, with the planner and the ceiling on its own exam."""
     rows, length = [], 0
     for name in results.finished:
@@ -305,7 +316,7 @@ def show_small(results: Results) -> Exhibit:
         for side in SUBSETS:
             rows_of_side = exam.rows(side)
             if len(rows_of_side):
-                reached = share([run[side]["success"] for run in runs])
+                reached = share_over_seeds([run[side]["success"] for run in runs])
                 references = (
                     float(planned[rows_of_side].mean()),
                     float(possible[rows_of_side].mean()),
@@ -329,12 +340,12 @@ def show_small(results: Results) -> Exhibit:
     )
 
 
-def show_illustrations(results: Results) -> Exhibit:
+def show_illustrations(results: ExperimentResults) -> Exhibit:
     """What the benchmark is, in pictures."""
     return Exhibit(tables=(), pictures=tuple(illustrations.all_pictures()))
 
 
-TRAIN_ON_TEST = compare(
+TRAIN_ON_TEST = compare_variants(
     "train-on-test",
     "Trained on the held-out rules themselves",
     "What could be had on the held-out rules by training on them?",

@@ -16,9 +16,9 @@ from scipy.stats import binomtest
 from tapebench import stats
 from tapebench.exam import baselines, metrics
 from tapebench.exam.exam import SUBSETS, Exam
-from tapebench.experiments.api import Results
+from tapebench.experiments.api import ExperimentResults
 from tapebench.experiments.main import RULES
-from tapebench.experiments.paper_tables import published, span, statements
+from tapebench.experiments.paper_tables import published_tables, span, statements
 from tapebench.experiments.planning import CANDIDATE_SETS, SMALL, drop, planners, watch_filter
 from tapebench.physics import exact, features
 from tapebench.planning.belief import BETA
@@ -44,7 +44,7 @@ class Check:
     """`yes`, `no`, a dash where nothing is claimed that could be wrong, or in which part."""
 
 
-def check_table(results: Results) -> Table:
+def check_table(results: ExperimentResults) -> Table:
     """The paper's statements against its own numbers, exact results and measurements."""
     checks = [*printed_checks(), *measured_checks(results)]
     return Table(
@@ -60,7 +60,7 @@ def check_table(results: Results) -> Table:
 def entries() -> list[dict[str, Any]]:
     """Each of the paper's agents on each side: what it prints of it, by short names."""
     main, continuous, longer = (
-        published()[name] for name in ("main", "continuous", "holdout-length")
+        published_tables()[name] for name in ("main", "continuous", "holdout-length")
     )
     return [
         {
@@ -99,7 +99,7 @@ def printed_checks() -> list[Check]:
     """What follows from the paper's numbers alone."""
     every = entries()
     seen, held_out = ([entry for entry in every if entry["side"] == side] for side in SUBSETS)
-    tables = published()
+    tables = published_tables()
     failing = [entry["distance"] / (1 - entry["success"]) for entry in every]
     room = [
         (entry["distance"] - greatest_distance(entry["success"], entry["soft"]), entry)
@@ -262,31 +262,34 @@ def _partly(parts: Mapping[str, Any]) -> str:
 
 def _is_of_their_size(exam: Exam) -> bool:
     """Whether tapes and episodes are as long as the paper's."""
-    settings = published()["protocol"]
+    settings = published_tables()["protocol"]
     theirs = (settings.mean(name, "value") for name in ("cells", "training horizon"))
     return (exam.task.length, exam.task.horizon) == tuple(theirs)
 
 
-def measured_checks(results: Results) -> list[Check]:
+def measured_checks(results: ExperimentResults) -> list[Check]:
     """What is claimed against what is proved or measured here."""
-    exam, main = results.scale.exam(), published()["main"]
+    exam, main = results.scale.exam(), published_tables()["main"]
     reach = exact.shipped_ceilings(SMALL, SMALL)
     every_tape = [rule for rule, answer in reach.items() if answer.solvable == 1]
     no_tape = sum(answer.max_steps == 0 for answer in reach.values())
     share = float(np.mean([answer.solvable_excluding_goal for answer in reach.values()]))
-    fixed = published()["fixed-rules"]
+    fixed = published_tables()["fixed-rules"]
     types = {int(row.rsplit(" ", 1)[1]): kind["type"] for row, kind in fixed.rows.items()}
     same = [ELEMENTARY.features[rule].type == kind for rule, kind in types.items()]
-    oracle = published()["small-scale"]
+    oracle = published_tables()["small-scale"]
     chaotic = [rule for rule in RULES if types[rule] == "chaotic"]
     played = planners(results, exam)
-    printed = published()["bounds"].mean("true-dynamics MPC", "success")
+    printed = published_tables()["bounds"].mean("true-dynamics MPC", "success")
     reached = {name: planner.reached(planner.rows("all")) for name, planner in played.items()}
     near = {
         name: interval is not None and interval.low <= printed <= interval.high
         for name, interval in reached.items()
     }
-    mix = {kind: int(published()["split"].mean("held-out rules", kind)) for kind in features.TYPES}
+    mix = {
+        kind: int(published_tables()["split"].mean("held-out rules", kind))
+        for kind in features.TYPES
+    }
     ours = ELEMENTARY.count_types(splits.load("fps30").test)
     baseline_scores = baselines.load_or_run(exam, results.root)
     sides = [side for side in SUBSETS if len(exam.rows(side))]
@@ -361,7 +364,7 @@ def measured_checks(results: Results) -> list[Check]:
     return [*checks, _filter_check(results)]
 
 
-def _filter_check(results: Results) -> Check:
+def _filter_check(results: ExperimentResults) -> Check:
     """The drop of the filter with either candidate set, with and without pay for information."""
     exam = results.scale.exam()
     drops = []
@@ -371,8 +374,8 @@ def _filter_check(results: Results) -> Check:
             drops.append(f"candidates {candidates}, β = {beta:g}: {drop_interval or OPEN}")
     return Check(
         "Inferring the rule improves control and does not remove the drop from ID to OOD, "
-        f"{published()['bayes-filter'].mean('bayes', 'drop')}",
-        published()["bayes-filter"].where.split(",")[0],
+        f"{published_tables()['bayes-filter'].mean('bayes', 'drop')}",
+        published_tables()["bayes-filter"].where.split(",")[0],
         f"Drop with {'; '.join(drops)}",
         OPEN,
     )

@@ -17,7 +17,7 @@ from tapebench.base import seeding
 from tapebench.base.files import read_json
 from tapebench.exam import baselines, metrics
 from tapebench.exam.exam import SUBSETS
-from tapebench.experiments.api import Exhibit, Experiment, Results, untrained
+from tapebench.experiments.api import Exhibit, Experiment, ExperimentResults, untrained
 from tapebench.experiments.main import (
     RULES,
     SEEDS,
@@ -30,7 +30,7 @@ from tapebench.experiments.main import (
     small_settings,
 )
 from tapebench.experiments.paper_checks import check_table
-from tapebench.experiments.paper_tables import Published, published, span, statements
+from tapebench.experiments.paper_tables import Published, published_tables, span, statements
 from tapebench.experiments.planning import CANDIDATE_SETS, SMALL, drop, planners, watch_filter
 from tapebench.experiments.unseen import PARTITIONS
 from tapebench.experiments.world_models import (
@@ -71,7 +71,7 @@ Measured = Mapping[str, Mapping[str, Mapping[str, Cell]]]
 # What we have of each table
 
 
-def measured_main(results: Results, keys: Sequence[str]) -> Measured:
+def measured_main(results: ExperimentResults, keys: Sequence[str]) -> Measured:
     """Every agent's finished runs."""
     main = results.of(main_settings)
     return {
@@ -81,7 +81,7 @@ def measured_main(results: Results, keys: Sequence[str]) -> Measured:
     }
 
 
-def measured_horizons(results: Results, keys: Sequence[str]) -> Measured:
+def measured_horizons(results: ExperimentResults, keys: Sequence[str]) -> Measured:
     """The same at the track's two horizons, the longer as far as `holdout-length` has measured."""
     main = results.of(main_settings)
     rows: dict[str, Any] = {}
@@ -116,7 +116,7 @@ def _over_seeds(values: Iterable[Any]) -> Cell:
     return stats.seed_interval(np.array(numbers, float)[:, None], rng)
 
 
-def measured_bounds(results: Results, keys: Sequence[str]) -> Measured:
+def measured_bounds(results: ExperimentResults, keys: Sequence[str]) -> Measured:
     """Agents trained on held-out rules, the planner under each objective, and exact feasibility."""
     trained = results.of(TRAIN_ON_TEST.settings)
     on_test = {
@@ -151,7 +151,7 @@ def _feasible() -> dict[str, float]:
     }
 
 
-def measured_types(results: Results, keys: Sequence[str]) -> Measured:
+def measured_types(results: ExperimentResults, keys: Sequence[str]) -> Measured:
     """The planner on held-out rules of each type."""
     exam = results.scale.exam()
     rows: dict[str, dict[str, Any]] = {}
@@ -167,7 +167,7 @@ def measured_types(results: Results, keys: Sequence[str]) -> Measured:
     return rows
 
 
-def measured_fixed(results: Results, keys: Sequence[str]) -> Measured:
+def measured_fixed(results: ExperimentResults, keys: Sequence[str]) -> Measured:
     """Runs on a single rule."""
     rows = {}
     other = results.of(fixed_settings)
@@ -180,13 +180,13 @@ def measured_fixed(results: Results, keys: Sequence[str]) -> Measured:
     return rows
 
 
-def small_world(results: Results) -> dict[str, Any]:
+def small_world(results: ExperimentResults) -> dict[str, Any]:
     """What the exam of the smaller regime has in place of the track's."""
     length = min(SMALL, results.scale.track.length)
     return {"length": length, "horizon": length, "mask": None}
 
 
-def measured_small(results: Results, keys: Sequence[str]) -> Measured:
+def measured_small(results: ExperimentResults, keys: Sequence[str]) -> Measured:
     """The planner on smaller tapes and the exact ceiling, and the runs of `small-scale`."""
     rows: dict[str, dict[str, Any]] = {}
     world = small_world(results)
@@ -212,7 +212,7 @@ def measured_small(results: Results, keys: Sequence[str]) -> Measured:
     return rows
 
 
-def measured_filter(results: Results, keys: Sequence[str]) -> Measured:
+def measured_filter(results: ExperimentResults, keys: Sequence[str]) -> Measured:
     """The filter with either candidate set."""
     exam = results.scale.exam()
     rows = {}
@@ -227,7 +227,7 @@ def measured_filter(results: Results, keys: Sequence[str]) -> Measured:
     return {"bayes": rows}
 
 
-def measured_credibility(results: Results, keys: Sequence[str]) -> Measured:
+def measured_credibility(results: ExperimentResults, keys: Sequence[str]) -> Measured:
     """One-step error of `dreamer`, and its success next to the planner's on held-out rules."""
     ahead = _foreseen(results)
     error = {side: _over_seeds(run[0] for run in runs) for side, runs in ahead.items()}
@@ -240,7 +240,7 @@ def measured_credibility(results: Results, keys: Sequence[str]) -> Measured:
     return {"one-step error": {OURS: error} if error else {}, "strict success": gap}
 
 
-def _foreseen(results: Results) -> dict[str, list[list[float | None]]]:
+def _foreseen(results: ExperimentResults) -> dict[str, list[list[float | None]]]:
     """By side, what the usual `dreamer` foresees wrongly by steps ahead, of each finished run."""
     other = results.of(credibility_settings)
     runs = [foreseen(other, spec) for spec in other.finished.get(imagined(usual_imagination()), [])]
@@ -249,7 +249,7 @@ def _foreseen(results: Results) -> dict[str, list[list[float | None]]]:
     }
 
 
-def measured_split(results: Results, keys: Sequence[str]) -> Measured:
+def measured_split(results: ExperimentResults, keys: Sequence[str]) -> Measured:
     """The types of the held-out rules of the two splits."""
     held_out = {name: splits.load(name).test for name in ("fps30", "matched30")}
     return {
@@ -260,7 +260,7 @@ def measured_split(results: Results, keys: Sequence[str]) -> Measured:
     }
 
 
-def measured_protocol(results: Results, keys: Sequence[str]) -> Measured:
+def measured_protocol(results: ExperimentResults, keys: Sequence[str]) -> Measured:
     """The settings of the track `full` and of the references."""
     full = tracks.get_track("full")
     first, second, third = metrics.TOLERANCES
@@ -295,7 +295,7 @@ def measured_protocol(results: Results, keys: Sequence[str]) -> Measured:
     return {name: {f"{OURS}, full": {"value": _short(value)}} for name, value in values.items()}
 
 
-MEASURED: dict[str, Callable[[Results, Sequence[str]], Measured]] = {
+MEASURED: dict[str, Callable[[ExperimentResults, Sequence[str]], Measured]] = {
     "main": measured_main,
     "continuous": measured_main,
     "holdout-length": measured_horizons,
@@ -314,16 +314,18 @@ MEASURED: dict[str, Callable[[Results, Sequence[str]], Measured]] = {
 # Tables
 
 
-def show_comparison(results: Results) -> Exhibit:
+def show_comparison(results: ExperimentResults) -> Exhibit:
     """A table for each of the paper's, its statements, and the checks."""
     tables = [
         compare_with_paper(name, table, MEASURED[name](results, table.columns), results)
-        for name, table in published().items()
+        for name, table in published_tables().items()
     ]
     return Exhibit((*tables, statement_table(results), check_table(results)))
 
 
-def compare_with_paper(name: str, table: Published, ours: Measured, results: Results) -> Table:
+def compare_with_paper(
+    name: str, table: Published, ours: Measured, results: ExperimentResults
+) -> Table:
     """One of the paper's tables with our rows below its own."""
     keys = table.columns
     rows = []
@@ -368,7 +370,7 @@ def _short(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
-def statement_table(results: Results) -> Table:
+def statement_table(results: ExperimentResults) -> Table:
     """What the paper's running text says in numbers."""
     ours = _measured_statements(results)
     rows = []
@@ -386,7 +388,7 @@ def statement_table(results: Results) -> Table:
     )
 
 
-def _measured_statements(results: Results) -> dict[str, dict[str, Cell]]:
+def _measured_statements(results: ExperimentResults) -> dict[str, dict[str, Cell]]:
     exam = results.scale.exam()
     measured: dict[str, dict[str, Cell]] = {
         "planner reference": {
@@ -395,7 +397,7 @@ def _measured_statements(results: Results) -> dict[str, dict[str, Cell]]:
         },
         "feasibility": {name: f"{share:.3f}" for name, share in _feasible().items()},
     }
-    keys = published()["holdout-length"].columns
+    keys = published_tables()["holdout-length"].columns
     agents = [row[OURS] for row in measured_horizons(results, keys).values()]
     for side in SUBSETS:
         pairs = [

@@ -30,7 +30,7 @@ class Published:
 
 
 @cache
-def published() -> dict[str, Published]:
+def published_tables() -> dict[str, Published]:
     """The paper's tables by name."""
     return {name: Published(**table) for name, table in _document()["tables"].items()}
 

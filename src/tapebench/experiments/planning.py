@@ -17,9 +17,9 @@ from tapebench.base import seeding
 from tapebench.exam import baselines, metrics
 from tapebench.exam.exam import SUBSETS, Exam
 from tapebench.exam.rollout import rollout
-from tapebench.experiments.api import Exhibit, Experiment, Results, untrained
+from tapebench.experiments.api import Exhibit, Experiment, ExperimentResults, untrained
 from tapebench.experiments.main import TRAIN_ON_TEST
-from tapebench.experiments.variants import over_seeds, share
+from tapebench.experiments.variants import over_seeds, share_over_seeds
 from tapebench.physics import exact, features
 from tapebench.planning import mpc as mpcs
 from tapebench.planning.belief import BETA, bayes_filter, identify
@@ -72,7 +72,7 @@ class Played:
         return stats.rule_tape_bootstrap(success, seeding.generator(0, "played"))
 
 
-def planned(results: Results, exam: Exam, objective: str) -> Played:
+def planned(results: ExperimentResults, exam: Exam, objective: str) -> Played:
     """Random shooting with the true rule and the paper's budget; as many draws as a baseline."""
 
     def compute() -> dict[str, Any]:
@@ -92,7 +92,7 @@ def planned(results: Results, exam: Exam, objective: str) -> Played:
     return Played(exam, means, np.array(stored["success"]))
 
 
-def planners(results: Results, exam: Exam) -> dict[str, Played]:
+def planners(results: ExperimentResults, exam: Exam) -> dict[str, Played]:
     """The same under each objective, by the names that the tables have for them."""
     return {f"mpc-{objective}": planned(results, exam, objective) for objective in OBJECTIVES}
 
@@ -100,7 +100,7 @@ def planners(results: Results, exam: Exam) -> dict[str, Played]:
 # Bounds
 
 
-def show_bounds(results: Results) -> Exhibit:
+def show_bounds(results: ExperimentResults) -> Exhibit:
     """The planner under each objective, the ceiling, and how many rules can be solved."""
     exam = results.scale.exam()
     sides = (*(side for side in SUBSETS if len(exam.rows(side))), "all")
@@ -139,7 +139,7 @@ def show_bounds(results: Results) -> Exhibit:
     return Exhibit((bounds, feasibility(exam)))
 
 
-def _trained_on_test(results: Results, sides: tuple[str, ...]) -> list[Row]:
+def _trained_on_test(results: ExperimentResults, sides: tuple[str, ...]) -> list[Row]:
     """Agents that were trained on the held-out rules, as far as their runs are finished."""
     other = results.of(TRAIN_ON_TEST.settings)
     rows = []
@@ -148,7 +148,7 @@ def _trained_on_test(results: Results, sides: tuple[str, ...]) -> list[Row]:
             continue
         runs = other.summaries(setting)
         cells: list[Cell] = [
-            share([run[side]["success"] for run in runs])
+            share_over_seeds([run[side]["success"] for run in runs])
             if all(side in run for run in runs)
             else None
             for side in sides
@@ -198,7 +198,7 @@ def feasibility(exam: Exam) -> Table:
 # The planner by type of rule
 
 
-def show_types(results: Results) -> Exhibit:
+def show_types(results: ExperimentResults) -> Exhibit:
     """Success and return of the planner by operational type, for each objective."""
     exam = results.scale.exam()
     possible = exam.ceilings(exam.optimal_steps())
@@ -271,7 +271,7 @@ CANDIDATE_SETS = ("all", "train")
 """Candidates of a filter: all 256 rules, or those of the training side."""
 
 
-def watch_filter(results: Results, exam: Exam, candidates: str, beta: float) -> Watched:
+def watch_filter(results: ExperimentResults, exam: Exam, candidates: str, beta: float) -> Watched:
     """The filter with a candidate set and a weight of information gain."""
 
     def compute() -> dict[str, Any]:
@@ -297,12 +297,12 @@ def drop(exam: Exam, success: np.ndarray) -> Interval | None:
     return stats.drop_bootstrap(seen, held_out, seeding.generator(0, "references", "drop"))
 
 
-def show_filter(results: Results) -> Exhibit:
+def show_filter(results: ExperimentResults) -> Exhibit:
     """Both candidate sets, with and without pay for information, on both splits."""
     scale = results.scale
-    chosen = (scale.split,) if scale.split else (scale.track.split, "matched30")
+    splits = (scale.split,) if scale.split else (scale.track.split, "matched30")
     rows = []
-    for split in chosen:
+    for split in splits:
         exam = scale.exam(split=split)
         for candidates in CANDIDATE_SETS:
             for beta in (BETA, 0.0):
@@ -343,7 +343,7 @@ def show_filter(results: Results) -> Exhibit:
     )
 
 
-def show_posterior(results: Results) -> Exhibit:
+def show_posterior(results: ExperimentResults) -> Exhibit:
     """The probability of the true rule step by step, at the track's length and on short tapes."""
     scale = results.scale
     exams = [scale.exam()]
@@ -361,7 +361,7 @@ def show_posterior(results: Results) -> Exhibit:
                 Series(
                     f"candidates: {name}",
                     tuple(map(float, range(watched.mass.shape[1]))),
-                    tuple(share(by_rule) for by_rule in watched.mass[of_side].T),
+                    tuple(share_over_seeds(by_rule) for by_rule in watched.mass[of_side].T),
                 )
                 for name, watched in watched_by_name.items()
             )
@@ -370,8 +370,8 @@ def show_posterior(results: Results) -> Exhibit:
                 cells = (
                     watched.identified(of_side),
                     watched.wait(of_side),
-                    share(watched.mass[of_side, -1]),
-                    share(watched.bits[of_side]),
+                    share_over_seeds(watched.mass[of_side, -1]),
+                    share_over_seeds(watched.bits[of_side]),
                     over_seeds(watched.entropy[of_side]),
                 )
                 rows.append(Row((where, side.upper(), name, *cells), REFERENCE))
@@ -414,7 +414,7 @@ def show_posterior(results: Results) -> Exhibit:
 # How much hangs on the planner's budget
 
 
-def show_sweep(results: Results) -> Exhibit:
+def show_sweep(results: ExperimentResults) -> Exhibit:
     """Success of the planner over planned flips, candidates and objective."""
     exam = results.scale.exam()
 

@@ -21,8 +21,8 @@ from tapebench.exam.exam import SUBSETS, Exam
 from tapebench.exam.policy import Policy
 from tapebench.exam.rollout import watch
 from tapebench.experiments.ablations import of_networks
-from tapebench.experiments.api import Exhibit, Experiment, Results, Scale
-from tapebench.experiments.variants import share
+from tapebench.experiments.api import Exhibit, Experiment, ExperimentResults, Scale
+from tapebench.experiments.variants import share_over_seeds
 from tapebench.planning.belief import bayes_filter
 from tapebench.report.figures import Panel, Picture, Series, lines
 from tapebench.report.style import SIDE_NAMES
@@ -57,7 +57,7 @@ def law_settings(scale: Scale) -> dict[str, list[RunSpec]]:
     return of_networks(scale, SEEDS, *names)
 
 
-def probed(results: Results, spec: RunSpec) -> dict[str, Accuracy]:
+def probed(results: ExperimentResults, spec: RunSpec) -> dict[str, Accuracy]:
     """Probe accuracy of a run after and before training. Measured once, then cached."""
 
     def compute() -> dict[str, Accuracy]:
@@ -115,7 +115,7 @@ def _squared(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.maximum(distances, 0.0)
 
 
-def filter_accuracy(results: Results) -> Accuracy:
+def filter_accuracy(results: ExperimentResults) -> Accuracy:
     """Accuracy of the exact filter with a uniform prior over all 256 rules."""
     exam = results.exam
 
@@ -167,7 +167,7 @@ def flips_of(exam: Exam) -> list[int]:
     return [flips for flips in FLIPS if flips <= exam.task.horizon]
 
 
-def show_law(results: Results) -> Exhibit:
+def show_law(results: ExperimentResults) -> Exhibit:
     """Probe accuracy against the number of flips."""
     exam = results.exam
     flips = flips_of(exam)
@@ -179,7 +179,8 @@ def show_law(results: Results) -> Exhibit:
         for when in (TRAINED, UNTRAINED):
             for name, measured in runs.items():
                 shares = [
-                    share([run[when][side][flip] for run in measured]) for flip in range(len(flips))
+                    share_over_seeds([run[when][side][flip] for run in measured])
+                    for flip in range(len(flips))
                 ]
                 rows.append(Row((side.upper(), name, when, *shares, len(measured))))
                 if when == TRAINED:

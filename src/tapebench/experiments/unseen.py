@@ -17,9 +17,9 @@ from tapebench.exam import baselines
 from tapebench.exam.exam import SUBSETS, Exam
 from tapebench.exam.rollout import rollout
 from tapebench.experiments.ablations import of_networks
-from tapebench.experiments.api import Exhibit, Experiment, Results, Scale
+from tapebench.experiments.api import Exhibit, Experiment, ExperimentResults, Scale
 from tapebench.experiments.main import FRESH, SEEDS
-from tapebench.experiments.variants import over_seeds, share
+from tapebench.experiments.variants import over_seeds, share_over_seeds
 from tapebench.report.figures import Picture, boxes, dots
 from tapebench.report.tables import CEILING, REFERENCE, Cell, Column, Row, Table
 from tapebench.runs import store, tracks, training
@@ -56,37 +56,37 @@ COST = (
 def partition_settings(scale: Scale) -> dict[str, list[RunSpec]]:
     """The paper's agents but `dreamer` on each of five partitions."""
     agents = [name for name in tracks.AGENTS if name != "dreamer"]
-    chosen = (scale.split,) if scale.split else PARTITIONS
+    splits = (scale.split,) if scale.split else PARTITIONS
     return {
         f"{agent} on {split}": replace(scale, split=split).runs(agent, SEEDS)
         for agent in agents
-        for split in chosen
+        for split in splits
     }
 
 
-def show_partitions(results: Results) -> Exhibit:
+def show_partitions(results: ExperimentResults) -> Exhibit:
     """OOD success of every agent on every partition, and what it costs a rule to be held out."""
-    found: dict[str, dict[str, list[float]]] = {}
-    beside: dict[str, list[float]] = {}
+    success: dict[str, dict[str, list[float]]] = {}
+    references: dict[str, list[float]] = {}
     for name in results.finished:
         agent, split = name.split(" on ")
         runs = [run for run in results.summaries(name) if "ood" in run]
         if runs:
-            if split not in beside:
-                beside[split] = _ood_beside(results, results.finished[name][0].exam)
-            found.setdefault(agent, {})[split] = [run["ood"]["success"] for run in runs]
+            if split not in references:
+                references[split] = _ood_references(results, results.finished[name][0].exam)
+            success.setdefault(agent, {})[split] = [run["ood"]["success"] for run in runs]
     rows = [
         Row(
             (
                 agent,
-                *(share(by_split[s]) if s in by_split else None for s in beside),
+                *(share_over_seeds(by_split[s]) if s in by_split else None for s in references),
                 over_seeds([np.mean(values) for values in by_split.values()]),
             )
         )
-        for agent, by_split in found.items()
+        for agent, by_split in success.items()
     ]
     for place, line in enumerate((*baselines.NAMES, "exact ceiling")):
-        values = [known[place] for known in beside.values()]
+        values = [known[place] for known in references.values()]
         kind = CEILING if line == "exact ceiling" else REFERENCE
         rows.append(Row((line, *values, over_seeds(values)), kind))
     table = Table(
@@ -96,7 +96,7 @@ def show_partitions(results: Results) -> Exhibit:
         "column over partitions.",
         columns=(
             Column(""),
-            *(Column(split, better="high") for split in beside),
+            *(Column(split, better="high") for split in references),
             Column("all", better="high"),
         ),
         rows=tuple(rows),
@@ -104,7 +104,7 @@ def show_partitions(results: Results) -> Exhibit:
     costs = [
         Row((agent, *map(stats.drop_over_rules, of.values()), stats.cost_of_unseen([*of.values()])))
         for agent, of in crossings(results).items()
-        if len(of) == len(beside)
+        if len(of) == len(references)
     ]
     cost_table = Table(
         name="split-robustness-cost",
@@ -112,28 +112,31 @@ def show_partitions(results: Results) -> Exhibit:
         caption=f"Drop: ID − OOD success. {COST} Mean over all pairs of partitions. {OVER_RULES}",
         columns=(
             Column(""),
-            *(Column(f"drop, {split}", signed=True) for split in beside),
+            *(Column(f"drop, {split}", signed=True) for split in references),
             Column("cost", signed=True),
         ),
         rows=tuple(costs),
     )
     return Exhibit(
-        tables=(table, cost_table) if costs and len(beside) > 1 else (table,),
+        tables=(table, cost_table) if costs and len(references) > 1 else (table,),
         pictures=(
             Picture(
                 name="split-robustness",
                 title="OOD success on five partitions",
                 caption="Each dot is a seed on a partition.",
-                drawing=boxes(found, y="OOD strict success"),
+                drawing=boxes(success, y="OOD strict success"),
             ),
         ),
     )
 
 
-def _ood_beside(results: Results, exam: Exam) -> list[float]:
+def _ood_references(results: ExperimentResults, exam: Exam) -> list[float]:
     rows = exam.rows("ood")
-    found, possible = baselines.load_or_run(exam, results.root), exam.ceilings(exam.optimal_steps())
-    reached = [float(found[name]["success"][rows].mean()) for name in baselines.NAMES]
+    by_name, possible = (
+        baselines.load_or_run(exam, results.root),
+        exam.ceilings(exam.optimal_steps()),
+    )
+    reached = [float(by_name[name]["success"][rows].mean()) for name in baselines.NAMES]
     return [*reached, float(possible[rows].mean())]
 
 
@@ -144,16 +147,16 @@ def crossed_settings(scale: Scale) -> dict[str, list[RunSpec]]:
     """Every agent of the track, and stronger ones, with its split and with another."""
     own = scale.track.split
     other = scale.split if scale.split not in (None, own) else CROSSED
-    found: dict[str, list[RunSpec]] = {}
+    settings: dict[str, list[RunSpec]] = {}
     for split in (own, other):
         here = replace(scale, split=None if split == own else split)
         groups = {agent: here.runs(agent, scale.track.seeds) for agent in scale.track.agents}
         groups |= of_networks(here, SEEDS, *STRONGER)
-        found |= {f"{name} on {split}": runs for name, runs in groups.items()}
-    return found
+        settings |= {f"{name} on {split}": runs for name, runs in groups.items()}
+    return settings
 
 
-def show_crossed(results: Results) -> Exhibit:
+def show_crossed(results: ExperimentResults) -> Exhibit:
     """The drop on both splits, and what it costs a rule to be held out."""
     agents, splits = (
         list(dict.fromkeys(name.split(" on ")[part] for name in settings))
@@ -164,19 +167,19 @@ def show_crossed(results: Results) -> Exhibit:
     shown: dict[str, dict[str, Interval]] = {}
     for agent in agents:
         of = known.get(agent, {})
-        drops = {split: stats.drop_over_rules(one) for split, one in of.items()}
+        drops = {split: stats.drop_over_rules(of_split) for split, of_split in of.items()}
         costs = checked = None
-        kept: list[Training] = []
+        on_fresh_exam: list[Training] = []
         if len(of) == len(splits):
             both = [of[split] for split in splits]
             costs = [stats.cost_of_unseen(both, place) for place in (*range(len(splits)), None)]
-            kept = anew(results, agent, splits)
-            checked = stats.cost_of_unseen(kept)
+            on_fresh_exam = fresh_trainings(results, agent, splits)
+            checked = stats.cost_of_unseen(on_fresh_exam)
         cells: list[Cell] = [agent, *map(drops.get, splits)]
         cells += costs or [None] * (len(splits) + 1)
         seeds = [len(results.finished.get(f"{agent} on {split}", ())) for split in splits]
-        seeds_anew = [len(one.scores) for one in kept] if checked else ()
-        rows.append(Row((*cells, checked, _told(seeds), _told(seeds_anew) or None)))
+        seeds_anew = [len(of_split.scores) for of_split in on_fresh_exam] if checked else ()
+        rows.append(Row((*cells, checked, _counts_text(seeds), _counts_text(seeds_anew) or None)))
         if costs and costs[-1]:
             shown[agent] = {f"drop on {split}": drop for split, drop in drops.items()}
             shown[agent]["cost of being held out"] = costs[-1]
@@ -212,24 +215,24 @@ def show_crossed(results: Results) -> Exhibit:
     )
 
 
-def _told(counts: Iterable[int]) -> str:
+def _counts_text(counts: Iterable[int]) -> str:
     return " / ".join(map(str, counts))
 
 
 def costs(scale: Scale, root: Path) -> dict[str, Interval]:
     """What it costs a rule to be held out, by agent, of those that were crossed."""
-    known = crossings(Results(scale, root, crossed_settings(scale)))
-    found = {agent: stats.cost_of_unseen([*of.values()]) for agent, of in known.items()}
-    return {agent: cost for agent, cost in found.items() if cost}
+    known = crossings(ExperimentResults(scale, root, crossed_settings(scale)))
+    intervals = {agent: stats.cost_of_unseen([*of.values()]) for agent, of in known.items()}
+    return {agent: cost for agent, cost in intervals.items() if cost}
 
 
-def crossings(results: Results) -> dict[str, dict[str, Training]]:
+def crossings(results: ExperimentResults) -> dict[str, dict[str, Training]]:
     """By agent and split what its finished runs came to, of those that tell of their spread: with
     two seeds and with two rules on each side.
 
     Settings are called `agent on split`.
     """
-    found: dict[str, dict[str, Training]] = {}
+    trainings: dict[str, dict[str, Training]] = {}
     for name, specs in results.finished.items():
         agent, split = name.split(" on ")
         exam = specs[0].exam
@@ -237,29 +240,31 @@ def crossings(results: Results) -> dict[str, dict[str, Training]]:
             scores = np.array(
                 [rule_success(results.path(spec), spec.exam, spec.last) for spec in specs]
             )
-            found.setdefault(agent, {})[split] = _training(scores, exam)
-    return found
+            trainings.setdefault(agent, {})[split] = _training(scores, exam)
+    return trainings
 
 
 def _training(scores: np.ndarray, exam: Exam) -> Training:
     return Training(scores, exam.rules, exam.subsets == "ood")
 
 
-def anew(results: Results, agent: str, splits: Iterable[str]) -> list[Training]:
+def fresh_trainings(
+    results: ExperimentResults, agent: str, splits: Iterable[str]
+) -> list[Training]:
     """The same from other start tapes, for the last state of every run; without those where it was
     neither kept nor measured in time."""
-    found = []
+    trainings = []
     for split in splits:
         specs = results.finished[f"{agent} on {split}"]
         exam = replace(specs[0].exam, salt=FRESH)
-        counts = [_asked_anew(results, spec, exam) for spec in specs]
+        counts = [_fresh_successes(results, spec, exam) for spec in specs]
         known = [count for count in counts if count is not None]
         if len(known) > 1:
-            found.append(_training(np.array(known) / exam.episodes, exam))
-    return found
+            trainings.append(_training(np.array(known) / exam.episodes, exam))
+    return trainings
 
 
-def _asked_anew(results: Results, spec: RunSpec, exam: Exam) -> list[int] | None:
+def _fresh_successes(results: ExperimentResults, spec: RunSpec, exam: Exam) -> list[int] | None:
     """In how many episodes under each rule a run's last policy succeeds; measured once."""
     path, name = results.path(spec), f"successes-{results.mark(spec)}"
     if not results.kept_file(exam, name).is_file() and store.load_checkpoint(path) is None:
@@ -267,8 +272,8 @@ def _asked_anew(results: Results, spec: RunSpec, exam: Exam) -> list[int] | None
 
     def measure() -> list[int]:
         policy = training.load_run(path, exam.task).policy
-        found = rollout(policy, exam.task, None, exam.episodes, salt=exam.salt)
-        return [int(count) for count in found.success.sum(axis=1)]
+        episodes = rollout(policy, exam.task, None, exam.episodes, salt=exam.salt)
+        return [int(count) for count in episodes.success.sum(axis=1)]
 
     return list(results.cached(exam, name, measure))
 

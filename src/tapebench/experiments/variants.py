@@ -13,7 +13,7 @@ import numpy as np
 from tapebench import stats
 from tapebench.exam import baselines
 from tapebench.exam.exam import SUBSETS, Exam
-from tapebench.experiments.api import Exhibit, Experiment, Results, Scale
+from tapebench.experiments.api import Exhibit, Experiment, ExperimentResults, Scale
 from tapebench.report.figures import Panel, Picture, Series, dots
 from tapebench.report.style import SIDE_NAMES
 from tapebench.report.tables import CEILING, REFERENCE, Column, Row, Table
@@ -43,7 +43,7 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")
 
 
-def compare(
+def compare_variants(
     name: str,
     title: str,
     about: str,
@@ -55,18 +55,18 @@ def compare(
     """An experiment that compares the success of variants."""
 
     def settings(scale: Scale) -> dict[str, list[RunSpec]]:
-        chosen = variants(scale) if callable(variants) else variants
+        by_label = variants(scale) if callable(variants) else variants
         return {
             label: variant.runs(scale, f"{name} {label}", seeds)
-            for label, variant in chosen.items()
+            for label, variant in by_label.items()
         }
 
-    return Experiment(name, about, settings, partial(show, name, title), paper)
+    return Experiment(name, about, settings, partial(success_exhibit, name, title), paper)
 
 
-def show(name: str, title: str, results: Results) -> Exhibit:
+def success_exhibit(name: str, title: str, results: ExperimentResults) -> Exhibit:
     """Success of every setting, with the baselines and the ceiling."""
-    return Exhibit((success_table(name, title, results),), (success_picture(name, title, results),))
+    return Exhibit((success_table(name, title, results),), (variant_picture(name, title, results),))
 
 
 def over_seeds(values: Any) -> Interval | float:
@@ -75,7 +75,7 @@ def over_seeds(values: Any) -> Interval | float:
     return float("nan") if np.isnan(array).any() else stats.t_interval(array)
 
 
-def share(values: Any) -> Interval | float:
+def share_over_seeds(values: Any) -> Interval | float:
     """`over_seeds` of shares, whose intervals end at 0 and 1."""
     interval = over_seeds(values)
     return stats.within_0_and_1(interval) if isinstance(interval, Interval) else interval
@@ -102,7 +102,7 @@ def curve_panels(exam: Exam, curves: Mapping[str, Sequence[Mapping[str, Any]]]) 
                 Series(
                     name,
                     tuple(map(float, runs[0]["step"])),
-                    tuple(map(share, zip(*(run[side] for run in runs), strict=True))),
+                    tuple(map(share_over_seeds, zip(*(run[side] for run in runs), strict=True))),
                 )
                 for name, runs in curves.items()
             ),
@@ -112,7 +112,7 @@ def curve_panels(exam: Exam, curves: Mapping[str, Sequence[Mapping[str, Any]]]) 
     ]
 
 
-def success_table(name: str, title: str, results: Results) -> Table:
+def success_table(name: str, title: str, results: ExperimentResults) -> Table:
     """ID and OOD success, the drop, and the share of the ceiling."""
     by_side = levels(results.exam)
     rows = []
@@ -121,7 +121,10 @@ def success_table(name: str, title: str, results: Results) -> Table:
         cells: list[Any] = [label]
         for side in by_side:
             success = np.array([run[side]["success"] for run in runs])
-            cells += [share(success), share(success / by_side[side]["exact ceiling"])]
+            cells += [
+                share_over_seeds(success),
+                share_over_seeds(success / by_side[side]["exact ceiling"]),
+            ]
         if len(by_side) == len(SUBSETS):
             cells.append(over_seeds([run["drop"] for run in runs]))
         rows.append(Row((*cells, len(runs))))
@@ -152,11 +155,11 @@ def success_table(name: str, title: str, results: Results) -> Table:
     )
 
 
-def success_picture(name: str, title: str, results: Results) -> Picture:
+def variant_picture(name: str, title: str, results: ExperimentResults) -> Picture:
     """The same as dots."""
     rows = {
         label: {
-            side.upper(): share([run[side]["success"] for run in runs])
+            side.upper(): share_over_seeds([run[side]["success"] for run in runs])
             for side in SUBSETS
             if all(side in run for run in runs)
         }

@@ -13,13 +13,13 @@ from tapebench import agents
 from tapebench.exam import baselines
 from tapebench.exam.exam import SUBSETS
 from tapebench.experiments import forecasts
-from tapebench.experiments.api import Exhibit, Experiment, Results, Scale
+from tapebench.experiments.api import Exhibit, Experiment, ExperimentResults, Scale
 from tapebench.experiments.variants import (
     Variant,
-    compare,
+    compare_variants,
     levels,
     over_seeds,
-    share,
+    share_over_seeds,
 )
 from tapebench.report.figures import Panel, Picture, Series, lines
 from tapebench.report.style import SIDE_NAMES
@@ -80,7 +80,7 @@ def credibility_settings(scale: Scale) -> dict[str, list[RunSpec]]:
     return settings | {"automata": Variant("automata").runs(scale, "", SEEDS)}
 
 
-def show_credibility(results: Results) -> Exhibit:
+def show_credibility(results: ExperimentResults) -> Exhibit:
     """Forecasts of the models, and success against how far ahead `dreamer` imagines."""
     foreseen_by_model = gather_forecasts(results)
     return Exhibit(
@@ -93,7 +93,7 @@ def show_credibility(results: Results) -> Exhibit:
     )
 
 
-def gather_forecasts(results: Results) -> dict[str, list[Foreseen]]:
+def gather_forecasts(results: ExperimentResults) -> dict[str, list[Foreseen]]:
     """Forecast accuracy of models by name and seed, and of the filters (one entry each)."""
     exam = results.exam
     models = {"dreamer": imagined(usual_imagination()), "automata": "automata"}
@@ -109,7 +109,7 @@ def gather_forecasts(results: Results) -> dict[str, list[Foreseen]]:
     return foreseen_by_model
 
 
-def foreseen(results: Results, spec: RunSpec) -> Foreseen:
+def foreseen(results: ExperimentResults, spec: RunSpec) -> Foreseen:
     """Forecast accuracy of the model of a run. Measured once, then cached."""
 
     def model(seen: forecasts.Record, depth: int) -> forecasts.Forecast:
@@ -118,7 +118,7 @@ def foreseen(results: Results, spec: RunSpec) -> Foreseen:
     return _cached(results, results.mark(spec), model)
 
 
-def _cached(results: Results, name: str, model: forecasts.Model) -> Foreseen:
+def _cached(results: ExperimentResults, name: str, model: forecasts.Forecaster) -> Foreseen:
     def compute() -> Foreseen:
         exam = results.exam
         seen = forecasts.record(replace(exam, episodes=EPISODES))
@@ -166,7 +166,9 @@ def _one_step_tables(foreseen_by_model: Mapping[str, Any]) -> list[Table]:
         for name, seeds in foreseen_by_model.items():
             if all(subset in seed for seed in seeds):
                 cells = [
-                    (share if key in SHARES else over_seeds)([seed[subset][key] for seed in seeds])
+                    (share_over_seeds if key in SHARES else over_seeds)(
+                        [seed[subset][key] for seed in seeds]
+                    )
                     for key in ONE_STEP
                 ]
                 rows.append(Row((name, *cells), REFERENCE if name in FILTERS else "agent"))
@@ -205,7 +207,7 @@ def _panels(
 def _depth_picture(foreseen_by_model: Mapping[str, Any]) -> Picture:
     def draw(name: str, subset: str, seeds: Sequence[Any]) -> Series:
         by_depth = zip(*(seed[subset]["depth"] for seed in seeds), strict=True)
-        values = [share(errors) for errors in by_depth]
+        values = [share_over_seeds(errors) for errors in by_depth]
         points = [(depth, value) for depth, value in enumerate(values, 1) if value == value]
         return Series(name, tuple(float(depth) for depth, _ in points), tuple(v for _, v in points))
 
@@ -229,7 +231,7 @@ def _calibration_picture(foreseen_by_model: Mapping[str, Any]) -> Picture:
             is_common = often[:, bin_index] >= RARE
             if is_common.any():
                 x = float(confidence[is_common, bin_index].mean())
-                points.append((x, share(right[is_common, bin_index].tolist())))
+                points.append((x, share_over_seeds(right[is_common, bin_index].tolist())))
         return Series(name, tuple(x for x, _ in points), tuple(y for _, y in points))
 
     panels = _panels(foreseen_by_model, draw)
@@ -250,12 +252,12 @@ def _calibration_picture(foreseen_by_model: Mapping[str, Any]) -> Picture:
     )
 
 
-def _by_imagination(results: Results) -> dict[int, list[dict[str, Any]]]:
+def _by_imagination(results: ExperimentResults) -> dict[int, list[dict[str, Any]]]:
     """Summaries of `dreamer` by steps of imagination."""
     return {n: runs for n in IMAGINED if (runs := results.summaries(imagined(n)))}
 
 
-def _imagination_tables(results: Results) -> list[Table]:
+def _imagination_tables(results: ExperimentResults) -> list[Table]:
     """Success against the length of imagination, with the planner and the ceiling."""
     runs_by_steps, by_side = _by_imagination(results), levels(results.exam)
     if not runs_by_steps:
@@ -267,7 +269,7 @@ def _imagination_tables(results: Results) -> list[Table]:
             over_seeds(by_side[side][baselines.PLANNER] - values)
             for side, values in zip(by_side, reached, strict=True)
         ]
-        rows.append(Row((f"{steps} steps", *map(share, reached), *gaps, len(runs))))
+        rows.append(Row((f"{steps} steps", *map(share_over_seeds, reached), *gaps, len(runs))))
     for baseline, kind in ((baselines.PLANNER, REFERENCE), ("exact ceiling", CEILING)):
         means = [of_side[baseline] for of_side in by_side.values()]
         gaps = [of_side[baselines.PLANNER] - of_side[baseline] for of_side in by_side.values()]
@@ -289,13 +291,16 @@ def _imagination_tables(results: Results) -> list[Table]:
     ]
 
 
-def _imagined(results: Results) -> list[Picture]:
+def _imagined(results: ExperimentResults) -> list[Picture]:
     runs_by_steps = _by_imagination(results)
     if not runs_by_steps:
         return []
     panels = []
     for side, levels_of_side in levels(results.exam).items():
-        y = tuple(share([run[side]["success"] for run in runs]) for runs in runs_by_steps.values())
+        y = tuple(
+            share_over_seeds([run[side]["success"] for run in runs])
+            for runs in runs_by_steps.values()
+        )
         series = Series("dreamer", tuple(map(float, runs_by_steps)), y)
         panels.append(Panel(SIDE_NAMES[side], (series,), levels_of_side))
     return [
@@ -328,7 +333,7 @@ EXPERIMENTS = (
         show=show_credibility,
         paper="app:dreamer_credibility",
     ),
-    compare(
+    compare_variants(
         "automata-control",
         "What doubts and learning are worth to automata",
         "What calibrated confidence and learning are worth to automata.",

@@ -28,10 +28,10 @@ import numpy as np
 
 from tapebench import agents, stats
 from tapebench.base import files
-from tapebench.experiments.paper_tables import published as tables_of_paper
+from tapebench.experiments.paper_tables import published_tables as tables_of_paper
 from tapebench.experiments.variants import curve_panels
 from tapebench.report.figures import Picture, lines
-from tapebench.runs.published import directory, pieces
+from tapebench.runs.published import directory, piece_files
 from tapebench.runs.tracks import get_track
 
 ROOT = Path(__file__).parents[3]
@@ -56,13 +56,13 @@ def main() -> None:
     # What was asked the same is the same run, whatever it is called: the newer row counts.
     collected = collect(options.results) if options.results is not None else ()
     rows = {spec_key(row): row for row in [*unpublished(), *collected]}
-    for row in published():
+    for row in published_rows():
         rows.pop(spec_key(row), None)
     document = sorted(rows.values(), key=lambda row: str(row["run"]))
     text = ",\n ".join(json.dumps(row) for row in document)
     files.write_text(FIGURES, f"[\n {text}\n]\n")
     for name in agents.NAMES:
-        files.write_text(PAGES / f"{name}.md", page(name))
+        files.write_text(PAGES / f"{name}.md", agent_page(name))
         (PAGES / f"{name}.svg").unlink(missing_ok=True)
         if drawn := curves(name):
             files.write_bytes(PAGES / f"{name}.svg", drawn.svg)
@@ -123,12 +123,12 @@ def unpublished() -> list[dict[str, Any]]:
 
 
 @cache
-def published() -> tuple[dict[str, Any], ...]:
+def published_rows() -> tuple[dict[str, Any], ...]:
     """The rows of those that are."""
-    return tuple(collect(directory())) if pieces() else ()
+    return tuple(collect(directory())) if piece_files() else ()
 
 
-def page(agent: str) -> str:
+def agent_page(agent: str) -> str:
     """The text of one page."""
     module = import_module(f"tapebench.agents.{agent.replace('-', '_')}")
     title, _, body = inspect.cleandoc(module.__doc__ or "").partition("\n\n")
@@ -140,9 +140,9 @@ def page(agent: str) -> str:
         "Change any of them by `tape train " + agent + " --set NAME=VALUE`.",
         options_table(module.Config),
         "## How they were chosen",
-        *tuning(agent),
+        *tuning_lines(agent),
         "## Results",
-        *results(agent),
+        *result_lines(agent),
     ]
     return "\n\n".join(part.rstrip() for part in parts if part) + "\n"
 
@@ -153,7 +153,7 @@ def options_table(config: type[Any]) -> str:
     rows = [
         (f"`{entry.name}`", f"`{entry.default}`", meaning[entry.name]) for entry in fields(config)
     ]
-    return table(("option", "default", "meaning"), rows)
+    return markdown_table(("option", "default", "meaning"), rows)
 
 
 def meanings(config: type[Any]) -> dict[str, str]:
@@ -169,7 +169,7 @@ def meanings(config: type[Any]) -> dict[str, str]:
     return texts
 
 
-def tuning(agent: str) -> Iterable[str]:
+def tuning_lines(agent: str) -> Iterable[str]:
     """What the search of each network found."""
     notes = TUNING / f"{agent}.md"
     yield notes.read_text() if notes.is_file() else ""
@@ -199,10 +199,10 @@ def tuning(agent: str) -> Iterable[str]:
             for row in trials
             if row["validation"]
         ]
-        yield table((*(f"`{name}`" for name in names), "trained on", "validation"), rows)
+        yield markdown_table((*(f"`{name}`" for name in names), "trained on", "validation"), rows)
 
 
-def results(agent: str) -> Iterable[str]:
+def result_lines(agent: str) -> Iterable[str]:
     """Our figures and the paper's, learning curves, then fixed rules."""
     paper = tables_of_paper()["main"].rows.get(agent)
     yield f"`tape train {agent} --seeds 5`, on `fps30` at L = H = 32 unless said otherwise."
@@ -220,7 +220,7 @@ def results(agent: str) -> Iterable[str]:
         success = (printed(paper[f"{side}.success"]) for side in ("id", "ood"))
         rows.append(("the paper", "its own", "200,000", paper["seeds"], *success))
     header = ("options", "split", "steps", "seeds", "ID success", "OOD success")
-    yield table(header, rows) if rows else "No figures yet."
+    yield markdown_table(header, rows) if rows else "No figures yet."
     if drawn := curves(agent):
         yield f"![{drawn.title}]({agent}.svg)"
         yield drawn.caption
@@ -232,7 +232,7 @@ def results(agent: str) -> Iterable[str]:
             fixed[where].append(side["success"])
     if fixed:
         yield "Trained and examined on one rule:"
-        yield table(
+        yield markdown_table(
             ("rule", "options", "cells", "steps", "seeds", "success"),
             [
                 (rule, options, length, f"{steps:,}", len(values), interval(values))
@@ -254,7 +254,7 @@ def across(agent: str) -> dict[tuple[str, str, int], list[dict[str, Any]]]:
 def rows_of(agent: str) -> Iterable[tuple[str, dict[str, Any]]]:
     """Every run of an agent, with its options as differences from the defaults of today."""
     now = asdict(agents.configure(agent))
-    for row in [*unpublished(), *published()]:
+    for row in [*unpublished(), *published_rows()]:
         if row["agent"] == agent:
             config = row["config"] | (
                 {"total_steps": now["total_steps"]} if "total_steps" in now else {}
@@ -273,7 +273,7 @@ def curves(agent: str) -> Picture | None:
     Of published runs alone: settings of yesterday stay in the table, and would crowd this.
     """
     track = get_track("full")
-    today = {spec_key(row) for row in published()}
+    today = {spec_key(row) for row in published_rows()}
     shown = {
         options: [run["curve"] for run in runs]
         for (options, split, steps), runs in across(agent).items()
@@ -321,7 +321,7 @@ def printed(value: list[float]) -> str:
     return f"{mean:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def table(header: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
+def markdown_table(header: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
     """A table in Markdown."""
     lines = [[*map(str, header)], *([*map(str, row)] for row in rows)]
     lines.insert(1, ["---"] * len(lines[0]))

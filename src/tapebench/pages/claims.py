@@ -16,7 +16,7 @@ import numpy as np
 
 from tapebench import stats
 from tapebench.exam import baselines
-from tapebench.experiments.paper_tables import published, statements
+from tapebench.experiments.paper_tables import published_tables, statements
 from tapebench.report import findings, strata
 from tapebench.report.contests import Contest, Entry
 from tapebench.report.tables import Column, Row, Table
@@ -95,14 +95,15 @@ def about_beyond_reflex(contest: Contest) -> str:
         means = [cell.mean if isinstance(cell, Interval) else cell for cell in row.cells[1:]]
         return " / ".join("–" if mean is None else f"{mean:.3f}" for mean in means)
 
-    told = {str(row.cells[0]): level(row) for row in first.rows}
+    levels = {str(row.cells[0]): level(row) for row in first.rows}
     agents = [entry.agent for entry in findings.ranked(contest)]
-    beside = ", ".join(f"`{name}` {told[name]}" for name in contest.baselines)
+    learned = ", ".join(f"`{agent}` {levels[agent]}" for agent in agents)
+    untrained = ", ".join(f"`{name}` {levels[name]}" for name in contest.baselines)
     named = " and ".join(column.name.removeprefix("beyond-reflex ") for column in first.columns[1:])
     return (
         f"On the rules that take more than flipping ones, {named}, where the exact ceiling is "
-        f"{told['exact ceiling']}: {', '.join(f'`{agent}` {told[agent]}' for agent in agents)}. "
-        f"Without training: {beside}."
+        f"{levels['exact ceiling']}: {learned}. "
+        f"Without training: {untrained}."
     )
 
 
@@ -113,7 +114,7 @@ def about_drop(contest: Contest) -> str:
         agents = signs(contest, TOTAL)[word]
         if agents:
             sizes = [abs(total[agent].mean) for agent in agents]
-            clauses.append(f"{verb} for {listed(agents)} (by {span(sizes)})")
+            clauses.append(f"{verb} for {listed(agents)} (by {printed_range(sizes)})")
     unsure = signs(contest, TOTAL)[OPEN]
     clauses += [f"undecided for {listed(unsure)}"] if unsure else []
     worse = signs(contest, REST)[ABOVE]
@@ -314,7 +315,7 @@ def claims_table(contest: Contest, costs: Mapping[str, Interval]) -> Table | Non
 
     `costs` are the costs of unseen by agent, as far as they are measured.
     """
-    printed = published()["main"].rows
+    printed = published_tables()["main"].rows
     entries = [entry for entry in contest.entries if entry.agent in printed]
     entries = [entry for entry in entries if len(entry.seeds) > 1]
     if len(entries) < 2:
@@ -389,7 +390,7 @@ def below_planner(contest: Contest, entries: Sequence[Entry]) -> tuple[str, ...]
 
 def order_of_agents(contest: Contest, entries: Sequence[Entry]) -> tuple[str, ...] | None:
     """Claim: the order of the agents, over all pairs that both tables distinguish."""
-    printed, agree, differ = published()["main"].rows, 0, 0
+    printed, agree, differ = published_tables()["main"].rows, 0, 0
     for side in contest.subsets():
         ours = {entry.agent: findings.success(contest, entry, side) for entry in entries}
         theirs = {agent: Interval(*printed[agent][f"{side}.success"]) for agent in ours}
@@ -499,7 +500,7 @@ def signed(interval: Interval) -> str:
     return f"{interval.mean:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
 
 
-def span(values: Sequence[float]) -> str:
+def printed_range(values: Sequence[float]) -> str:
     """The least and the largest of them, if they differ as printed."""
     ends = dict.fromkeys(f"{value:.3f}" for value in (min(values), max(values)))
     return " to ".join(ends)

@@ -50,9 +50,9 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> None:
     parser.add_argument("results", type=Path, nargs="?", help="by default the published ones")
     try:
         root_of_results = parser.parse_args(arguments).results or published.directory()
-        contest, track = find(root_of_results)
+        contest, track = best_contest(root_of_results)
         readme = root / "README.md"
-        text = put(readme.read_text(), describe(contest, track, root_of_results))
+        text = put(readme.read_text(), headline_text(contest, track, root_of_results))
         files.write_bytes(root / PICTURE, findings.success_picture(contest).svg)
         files.write_text(readme, text)
     except ValueError as error:
@@ -61,14 +61,14 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> None:
     print(f"{contest.title}: README.md and {PICTURE}")
 
 
-def find(results_root: Path) -> tuple[Contest, tracks.Track]:
+def best_contest(results_root: Path) -> tuple[Contest, tracks.Track]:
     """The runs of the best track that has any, on the track's own exam, and references."""
     if not results_root.is_dir():
         raise ValueError(f"there is no results directory {results_root}: make bench makes runs")
     contests = results.read(results_root).contests
     for name in TRACKS:
         track = tracks.get_track(name)
-        contest = results.find(contests, track.name, track.exam())
+        contest = results.find_contest(contests, track.name, track.exam())
         if contest:
             return replace(
                 contest, baselines=baselines.load_or_run(contest.exam, results_root)
@@ -79,7 +79,7 @@ def find(results_root: Path) -> tuple[Contest, tracks.Track]:
     )
 
 
-def describe(contest: Contest, track: tracks.Track, results_root: Path) -> str:
+def headline_text(contest: Contest, track: tracks.Track, results_root: Path) -> str:
     """The text between the markers."""
     exam, task = contest.exam, contest.exam.task
     absent = [name for name in track.agents if name not in {e.agent for e in contest.entries}]
@@ -119,7 +119,7 @@ def describe(contest: Contest, track: tracks.Track, results_root: Path) -> str:
 def headline_table(contest: Contest) -> Table:
     """Success beyond reflex, then the columns of the main table that are shown here."""
     main = findings.main_table(contest)
-    main = main.select([at for at, column in enumerate(main.columns) if column.name in SHOWN])
+    main = main.select([place for place, column in enumerate(main.columns) if column.name in SHOWN])
     table = strata.strata_table(contest)
     if table is None:
         return main

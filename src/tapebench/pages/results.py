@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("results", type=Path, nargs="?", help="by default the published ones")
     results_root = parser.parse_args(arguments).results or published.directory()
-    text, pictures = page(results_root)
+    text, pictures = results_page(results_root)
     (root / PICTURES).mkdir(parents=True, exist_ok=True)
     for old in (root / PICTURES).glob("*.svg"):
         old.unlink()
@@ -123,7 +123,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> None:
     print(f"{PAGE}: {len(text.splitlines())} lines, {len(pictures)} pictures; {PAPER}")
 
 
-def page(results_root: Path) -> tuple[str, list[Picture]]:
+def results_page(results_root: Path) -> tuple[str, list[Picture]]:
     """The text, and the pictures that it shows."""
     by_split = contests(results_root)
     if not by_split:
@@ -149,7 +149,7 @@ def page(results_root: Path) -> tuple[str, list[Picture]]:
         ):
             if table.rows:
                 parts += [f"### {table.title}", bullets(points), table.grid(), table.caption]
-        parts += show(drawn)
+        parts += markdown_pictures(drawn)
     if len(by_split) == len(SPLITS):
         parts += ["## Does the drop survive matching?", bullets(claims.survival(by_split))]
     held = claims.claims_table(by_split[SPLITS[0]], costs) if SPLITS[0] in by_split else None
@@ -162,13 +162,13 @@ def page(results_root: Path) -> tuple[str, list[Picture]]:
             pictures += drawn
             table = findings.main_table(other)
             parts += [f"## {title}", made_by(other, track), *by_stratum(other, parts)]
-            parts += [f"### {table.title}", table.grid(), table.caption, *show(drawn)]
-    for title, note, exhibit in shown(results_root):
+            parts += [f"### {table.title}", table.grid(), table.caption, *markdown_pictures(drawn)]
+    for title, note, exhibit in exhibits(results_root):
         pictures += exhibit.pictures
         parts += [f"## {title}", note]
         for table in exhibit.tables:
             parts += [table.grid(), table.caption]
-        parts += show(exhibit.pictures)
+        parts += markdown_pictures(exhibit.pictures)
     parts += ["## Compute", *cost(results_root)]
     return "\n\n".join(wrap(part) for part in parts if part) + "\n", pictures
 
@@ -192,7 +192,7 @@ def contest_of(results_root: Path, name: str, split: str | None = None) -> Conte
     """The runs of a track on its own exam, if there are any."""
     track = tracks.get_track(name)
     exam = track.exam(split=split or track.split)
-    contest = results.find(read(results_root), track.name, exam)
+    contest = results.find_contest(read_contests(results_root), track.name, exam)
     if contest is None:
         return None
     mixed = [entry.agent for entry in contest.entries if entry.is_mixed]
@@ -204,18 +204,20 @@ def contest_of(results_root: Path, name: str, split: str | None = None) -> Conte
 
 
 @cache
-def read(results_root: Path) -> tuple[Contest, ...]:
+def read_contests(results_root: Path) -> tuple[Contest, ...]:
     """All contests in a results directory."""
     return results.read(results_root).contests
 
 
-def shown(results_root: Path) -> Iterable[tuple[str, str, Exhibit]]:
+def exhibits(results_root: Path) -> Iterable[tuple[str, str, Exhibit]]:
     """Exhibits of experiments, each with a title and its command."""
     for name, experiment in ((name, experiments.every()[name]) for name in EXPERIMENTS):
-        usual = (api.results(experiment, scale_of(track), results_root) for track in TRACKS)
+        usual = (
+            api.experiment_results(experiment, scale_of(track), results_root) for track in TRACKS
+        )
         scales = {"": next(filter(says_much, usual), None)}
         for (track, split), names in AGAIN.items():
-            other = api.results(experiment, scale_of(track, split), results_root)
+            other = api.experiment_results(experiment, scale_of(track, split), results_root)
             scales[split or track] = other if name in names and is_begun(other) else None
         for other_scale, scaled in scales.items():
             if scaled is None:
@@ -264,7 +266,7 @@ def contrasts(
     name: str, scale: Scale, pairs: Iterable[tuple[str, str]], results_root: Path
 ) -> dict[tuple[str, str], dict[str, Comparison]]:
     """Pairs of settings of an experiment against each other, by side, where both have seeds."""
-    results_of = api.results(experiments.every()[name], scale, results_root)
+    results_of = api.experiment_results(experiments.every()[name], scale, results_root)
     compared = {}
     for pair in pairs:
         runs = [results_of.summaries(setting) for setting in pair if setting in results_of.finished]
@@ -278,12 +280,12 @@ def contrasts(
     return compared
 
 
-def says_much(state: api.Results) -> bool:
+def says_much(state: api.ExperimentResults) -> bool:
     """Whether half of the settings have finished runs."""
     return is_begun(state) and len(state.finished) >= len(state.missing)
 
 
-def is_begun(state: api.Results) -> bool:
+def is_begun(state: api.ExperimentResults) -> bool:
     """Whether some settings have finished runs, and not only those shared with `main`."""
     own = {
         setting
@@ -297,14 +299,14 @@ def paper_page(results_root: Path) -> str:
     """The page that compares every number of the paper with ours."""
     track = tracks.get_track(TRACK)
     experiment = experiments.every()["paper-beside-ours"]
-    exhibit = experiment.show(api.results(experiment, Scale(track), results_root))
+    exhibit = experiment.show(api.experiment_results(experiment, Scale(track), results_root))
     parts = ["# The paper's numbers and ours", ABOUT_PAPER]
     for table in exhibit.tables:
         parts += [f"## {table.title}", table.grid(), table.caption]
     return "\n\n".join(wrap(part) for part in parts if part) + "\n"
 
 
-def show(pictures: Iterable[Picture]) -> list[str]:
+def markdown_pictures(pictures: Iterable[Picture]) -> list[str]:
     """Pictures in Markdown, with what they show."""
     return [
         text

@@ -243,14 +243,14 @@ def noisy_ceilings(
 ) -> dict[int, float]:
     """`success_under_noise` of many rules. Mirror images share theirs if the goal is symmetric."""
     is_symmetric = goal == elementary.mirror_tape(goal, length)
-    found: dict[int, float] = {}
+    ceilings: dict[int, float] = {}
     for rule in sorted(set(which)):
-        twin = found.get(elementary.mirror(rule)) if is_symmetric else None
-        found[rule] = (
+        twin = ceilings.get(elementary.mirror(rule)) if is_symmetric else None
+        ceilings[rule] = (
             success_under_noise(rule, length, horizon, noise, goal) if twin is None else twin
         )
         progress(rule)
-    return found
+    return ceilings
 
 
 def best_cell(tape: int, rule: int, length: int, steps: UInt16[np.ndarray, " tapes"]) -> int | None:
@@ -265,21 +265,21 @@ def best_cell(tape: int, rule: int, length: int, steps: UInt16[np.ndarray, " tap
 
 def chances(length: int, horizon: int) -> dict[str, dict[int, float]]:
     """`chance_of_success` of every rule, by policy, to nine digits. Mirror images share theirs."""
-    found: dict[str, dict[int, float]] = {"random": {}, "flip-ones": {}}
-    for policy, by_rule in found.items():
+    by_policy: dict[str, dict[int, float]] = {"random": {}, "flip-ones": {}}
+    for policy, by_rule in by_policy.items():
         for rule in range(elementary.NUM_RULES):
             twin = elementary.mirror(rule)
             chance = by_rule.get(twin) or chance_of_success(rule, length, horizon, policy)
             by_rule[rule] = round(chance, 9)
-    return found
+    return by_policy
 
 
-def dump_chances(found: dict[str, dict[int, float]], length: int, horizon: int) -> str:
+def dump_chances(by_policy: dict[str, dict[int, float]], length: int, horizon: int) -> str:
     """Chances as the text of a file under `data/exact/`: one policy per line."""
     head = f'{{\n  "length": {length},\n  "horizon": {horizon},\n  "goal": "zeros",\n'
     lines = ",\n".join(
         f'    "{policy}": {json.dumps({str(rule): value for rule, value in by_rule.items()})}'
-        for policy, by_rule in found.items()
+        for policy, by_rule in by_policy.items()
     )
     return f'{head}  "chances": {{\n{lines}\n  }}\n}}\n'
 
@@ -287,8 +287,8 @@ def dump_chances(found: dict[str, dict[int, float]], length: int, horizon: int) 
 def dump_ceilings(solved: dict[int, Reach], length: int, horizon: int) -> str:
     """All rules' counts as the text of a file under `data/exact/`: one rule per line."""
     lines = ",\n".join(
-        f'    "{rule}": {json.dumps(list(found.histogram))}'
-        for rule, found in sorted(solved.items())
+        f'    "{rule}": {json.dumps(list(solution.histogram))}'
+        for rule, solution in sorted(solved.items())
     )
     head = f'{{\n  "length": {length},\n  "horizon": {horizon},\n  "goal": "zeros",\n'
     return f'{head}  "histograms": {{\n{lines}\n  }}\n}}\n'
@@ -303,14 +303,14 @@ def shipped_ceilings(length: int, horizon: int) -> dict[int, Reach]:
     place = resources.files("tapebench").joinpath("data/exact")
     if length == MAX_LENGTH:
         answers = exam_answers().items()
-        found = {rule: a["histogram"] for rule, a in answers if is_settled(a, horizon)}
+        by_rule = {rule: a["histogram"] for rule, a in answers if is_settled(a, horizon)}
     else:
         name = f"L{length}-H{length}.json"
         if not place.joinpath(name).is_file() or horizon > length:
             raise ValueError(f"no ceilings are shipped for L = {length}, H = {horizon}")
         histograms = json.loads(place.joinpath(name).read_text())["histograms"]
-        found = {int(rule): counts for rule, counts in histograms.items()}
-    return {r: Reach(r, length, tuple(counts[: horizon + 1])) for r, counts in found.items()}
+        by_rule = {int(rule): counts for rule, counts in histograms.items()}
+    return {r: Reach(r, length, tuple(counts[: horizon + 1])) for r, counts in by_rule.items()}
 
 
 @cache
@@ -341,8 +341,10 @@ def is_settled(answer: dict[str, Any], horizon: int) -> bool:
 def shipped_chances(length: int, horizon: int) -> dict[str, dict[int, float]]:
     """The shipped chances of success of policies that learn nothing. See `chances`."""
     name = f"data/exact/chances-L{length}-H{horizon}.json"
-    found = json.loads(resources.files("tapebench").joinpath(name).read_text())["chances"]
-    return {policy: {int(r): p for r, p in by_rule.items()} for policy, by_rule in found.items()}
+    by_policy = json.loads(resources.files("tapebench").joinpath(name).read_text())["chances"]
+    return {
+        policy: {int(r): p for r, p in by_rule.items()} for policy, by_rule in by_policy.items()
+    }
 
 
 def _spread(tapes: np.ndarray, length: int) -> np.ndarray:

@@ -92,10 +92,10 @@ class Search:
         if listed is None and count <= SPARSE:
             listed = _list_tapes(self._layer, count)
         if listed is not None:
-            found = _list_predecessors(listed, table, self.length, self._listed)
-            if found >= 0:
+            count_before = _list_predecessors(listed, table, self.length, self._listed)
+            if count_before >= 0:
                 fresh = _reach_flips(
-                    self._listed[:found], step, self.length, self.steps, self._reached
+                    self._listed[:count_before], step, self.length, self.steps, self._reached
                 )
                 return fresh, len(fresh)
             self._layer.fill(0)
@@ -167,7 +167,7 @@ def _list_predecessors(tapes: np.ndarray, table: np.ndarray, length: int, out: n
 
     Walks along the ring from each choice of the first two cells, branching on the next one.
     """
-    found = 0
+    count = 0
     cell_at = np.zeros(40, np.uint32)
     choice = np.zeros(40, np.uint8)
     for target in tapes:
@@ -183,13 +183,13 @@ def _list_predecessors(tapes: np.ndarray, table: np.ndarray, length: int, out: n
                         and table[4 * last + 2 * cell_at[0] + cell_at[1]] == target & 1
                     )
                     if closes:
-                        if found == len(out):
+                        if count == len(out):
                             return -1
                         tape = uint32(0)
                         for cell in range(length):
                             tape |= uint32(cell_at[cell]) << uint32(cell)
-                        out[found] = tape
-                        found += 1
+                        out[count] = tape
+                        count += 1
                     position -= 1
                     continue
                 if choice[position] == 2:
@@ -202,7 +202,7 @@ def _list_predecessors(tapes: np.ndarray, table: np.ndarray, length: int, out: n
                     cell_at[position] = bit
                     position += 1
                     choice[position] = 0
-    return found
+    return count
 
 
 @njit(cache=True)
@@ -227,14 +227,14 @@ def _reach_flips(
 @njit(cache=True)
 def _list_tapes(layer: np.ndarray, count: int) -> np.ndarray:
     out = np.empty(count, np.uint32)
-    found = 0
+    position = 0
     for word in range(len(layer)):
         bits = layer[word]
         if bits:
             for bit in range(64):
                 if (bits >> uint64(bit)) & uint64(1):
-                    out[found] = uint32(word * 64 + bit)
-                    found += 1
+                    out[position] = uint32(word * 64 + bit)
+                    position += 1
     return out
 
 
@@ -264,15 +264,15 @@ def _update_tables(table: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarr
     16 on, with y those before it and b cells 15 (bit 1) and 0 (bit 0).
     """
     low = np.empty((4, 1 << LOW), np.uint16)
-    for beside in range(4):
-        around = (beside >> 1) << (length - 1) | (beside & 1) << LOW
+    for neighbours in range(4):
+        around = (neighbours >> 1) << (length - 1) | (neighbours & 1) << LOW
         for cells in range(1 << LOW):
-            low[beside, cells] = _update_cells(around | cells, table, length, 0, LOW)
+            low[neighbours, cells] = _update_cells(around | cells, table, length, 0, LOW)
     high = np.empty((1 << (length - LOW), 4), np.uint32)
     for cells in range(1 << (length - LOW)):
-        for beside in range(4):
-            tape = cells << LOW | (beside >> 1) << (LOW - 1) | (beside & 1)
-            high[cells, beside] = _update_cells(tape, table, length, LOW, length)
+        for neighbours in range(4):
+            tape = cells << LOW | (neighbours >> 1) << (LOW - 1) | (neighbours & 1)
+            high[cells, neighbours] = _update_cells(tape, table, length, LOW, length)
     return low, high
 
 
@@ -286,8 +286,8 @@ def _look_up_updates(
     """
     words = 1 << (LOW - 6)
     for block in prange(1 << (length - LOW)):
-        beside = ((block >> (length - LOW - 1)) & 1) << 1 | (block & 1)
-        lows = low[beside]
+        neighbours = ((block >> (length - LOW - 1)) & 1) << 1 | (block & 1)
+        lows = low[neighbours]
         starts = high[block].astype(np.uint64) << uint64(LOW - 6)
         for word in range(words):
             half = uint64((word >> (LOW - 7)) << 1)
@@ -353,13 +353,13 @@ def _ask_the_rest(table: np.ndarray, length: int, reached: np.ndarray, out: np.n
                 tape = uint64(word * 64 + bit)
                 for cell in range(length):
                     flipped = tape ^ (uint64(1) << uint64(cell))
-                    cells, rest_of = flipped & uint64(0xFFFF), flipped >> uint64(LOW)
-                    beside = ((flipped >> uint64(length - 1)) & uint64(1)) << uint64(1)
-                    beside |= rest_of & uint64(1)
-                    around = ((cells >> uint64(LOW - 1)) & uint64(1)) << uint64(1)
-                    around |= cells & uint64(1)
-                    after = uint64(high[rest_of, around]) << uint64(LOW)
-                    after |= uint64(low[beside, cells])
+                    cells, high_cells = flipped & uint64(0xFFFF), flipped >> uint64(LOW)
+                    low_neighbours = ((flipped >> uint64(length - 1)) & uint64(1)) << uint64(1)
+                    low_neighbours |= high_cells & uint64(1)
+                    high_neighbours = ((cells >> uint64(LOW - 1)) & uint64(1)) << uint64(1)
+                    high_neighbours |= cells & uint64(1)
+                    after = uint64(high[high_cells, high_neighbours]) << uint64(LOW)
+                    after |= uint64(low[low_neighbours, cells])
                     if (reached[after >> uint64(6)] >> (after & uint64(63))) & uint64(1):
                         bits |= uint64(1) << uint64(bit)
                         break

@@ -81,6 +81,6 @@ class Family:
         """The rule if it numbers a law of the family, else a `ValueError` that gives the range."""
         is_integer = hasattr(rule, "__index__") and not isinstance(rule, bool)
         if not is_integer or not 0 <= rule < self.num_rules:
-            told = rule if is_integer else repr(str(rule)[:40])
-            raise ValueError(f"a rule is an integer from 0 to {self.num_rules - 1}, not {told}")
+            shown = rule if is_integer else repr(str(rule)[:40])
+            raise ValueError(f"a rule is an integer from 0 to {self.num_rules - 1}, not {shown}")
         return int(rule)

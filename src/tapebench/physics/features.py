@@ -54,10 +54,10 @@ CHAOTIC_ABOVE = {"activity": 0.22, "entropy": 0.55}
 
 def classify(entropy: int, activity: int) -> str:
     """The operational type by the paper's thresholds, from features in millionths."""
-    found = {"activity": activity / FEATURE_UNIT, "entropy": entropy / FEATURE_UNIT}
-    if all(found[name] < limit for name, limit in STABLE_BELOW.items()):
+    by_name = {"activity": activity / FEATURE_UNIT, "entropy": entropy / FEATURE_UNIT}
+    if all(by_name[name] < limit for name, limit in STABLE_BELOW.items()):
         return "stable"
-    if all(found[name] > limit for name, limit in CHAOTIC_ABOVE.items()):
+    if all(by_name[name] > limit for name, limit in CHAOTIC_ABOVE.items()):
         return "chaotic"
     return "periodic"
 
@@ -88,7 +88,7 @@ def features() -> Int64[np.ndarray, "256 3"]:
 
 
 def make_table() -> list[Rule]:
-    """Compute the table from scratch. `table` reads the shipped copy of it."""
+    """Compute the table from scratch. `feature_table` reads the shipped copy of it."""
     rows = []
     for rule, (density, entropy, activity) in enumerate(features().tolist()):
         rows.append(
@@ -121,7 +121,7 @@ def dump_table(rows: list[Rule]) -> str:
 
 
 @cache
-def table() -> tuple[Rule, ...]:
+def feature_table() -> tuple[Rule, ...]:
     """The shipped rule table, one row per rule, indexed by rule number."""
     text = resources.files("tapebench").joinpath("data/rules.json").read_text()
     return tuple(Rule(**row) for row in json.loads(text)["rules"])

@@ -124,7 +124,7 @@ def _measure(rules: tuple[int, ...], length: int, horizon: int) -> dict[int, Mea
 
 def strata(rules: Sequence[int], length: int, horizon: int) -> dict[int, str]:
     """The stratum of each rule, see `measure`."""
-    return {rule: found.stratum for rule, found in measure(rules, length, horizon).items()}
+    return {rule: numbers.stratum for rule, numbers in measure(rules, length, horizon).items()}
 
 
 def _ceilings(rules: Sequence[int], length: int, horizon: int) -> dict[int, float]:
@@ -228,6 +228,6 @@ def dump_sample(sample: Sample) -> str:
 def shipped_sample() -> Sample:
     """The shipped sample of flip-ones at 32 cells. See `sample_flip_ones`."""
     name = f"data/exact/flip-ones-L{SAMPLED_LENGTH}-H{SAMPLED_HORIZON}.json"
-    found = json.loads(resources.files("tapebench").joinpath(name).read_text())
-    counts = {int(rule): tuple(numbers) for rule, numbers in found["counts"].items()}
-    return Sample(found["tapes"], counts)
+    document = json.loads(resources.files("tapebench").joinpath(name).read_text())
+    counts = {int(rule): tuple(numbers) for rule, numbers in document["counts"].items()}
+    return Sample(document["tapes"], counts)

@@ -32,7 +32,7 @@ def spans(rules: Iterable[int], switches: Iterable[int], horizon: int) -> Spans:
     return tuple(zip(rules, lengths, strict=True))
 
 
-def steps_to_goal(spans: Spans, length: int, goal: int = 0) -> np.ndarray:
+def steps_under_switches(spans: Spans, length: int, goal: int = 0) -> np.ndarray:
     """Optimal steps from every tape, uint16 `[2^length]`; `UNREACHED` if there is no way in time.
 
     Indexed by the tape as an integer. All rules and times are known from the start.
@@ -56,7 +56,7 @@ def steps_to_goal(spans: Spans, length: int, goal: int = 0) -> np.ndarray:
 @lru_cache(maxsize=512)
 def _remembered_steps(spans: Spans, length: int, goal: int) -> np.ndarray:
     """What follows a switch is asked for again under every rule that comes before it."""
-    return steps_to_goal(spans, length, goal)
+    return steps_under_switches(spans, length, goal)
 
 
 _images = lru_cache(maxsize=4)(exact.all_images)
@@ -90,7 +90,7 @@ def count_sequences(num_rules: int, num_switches: int) -> int:
     return int(num_rules * (num_rules - 1) ** num_switches)
 
 
-def ceilings(
+def ceilings_by_sequence(
     rules: Iterable[int],
     switches: tuple[int, ...],
     length: int,
@@ -110,12 +110,12 @@ def ceilings(
             f"{len(members)} rules make {count:,} sequences, more than {MAX_SEQUENCES:,}: "
             "name fewer rules or fewer switches"
         )
-    found = {}
+    by_sequence = {}
     for sequence in product(members, repeat=len(switches) + 1):
         if any(before == after for before, after in pairwise(sequence)):
             continue
-        steps = steps_to_goal(spans(sequence, switches, horizon), length, goal)
+        steps = steps_under_switches(spans(sequence, switches, horizon), length, goal)
         counts = np.bincount(steps[steps != UNREACHED], minlength=1)
-        found[sequence] = Reach(sequence[0], length, tuple(counts.tolist()))
+        by_sequence[sequence] = Reach(sequence[0], length, tuple(counts.tolist()))
         progress(sequence)
-    return found
+    return by_sequence

@@ -84,7 +84,7 @@ def _slot(tapes: np.ndarray, slots: np.ndarray) -> np.ndarray:
     return (tapes * np.uint32(0x9E3779B1)) >> np.uint32(33 - len(slots).bit_length())
 
 
-def evolve(tapes: np.ndarray, rule: int, length: int, radius: int = 1) -> np.ndarray:
+def evolve_ring(tapes: np.ndarray, rule: int, length: int, radius: int = 1) -> np.ndarray:
     """One update of tapes, uint32 `[...]` of up to 32 cells, by a rule of any radius."""
     if radius == 1:
         return elementary.evolve(tapes[..., None], np.array([rule]), length)[..., 0]
@@ -128,7 +128,7 @@ def successors(tapes: np.ndarray, rule: int, length: int, radius: int = 1) -> np
     """Where each flip leads: tapes uint32 `[...]` -> `[..., L]`."""
     every_cell = np.arange(length, dtype=np.uint32)
     flipped = tapes[..., None] ^ (np.uint32(1) << every_cell)
-    return evolve(flipped, rule, length, radius)
+    return evolve_ring(flipped, rule, length, radius)
 
 
 def predecessors(
@@ -162,7 +162,7 @@ def predecessors(
         if len(grown) > limit:
             part = rng.choice(len(grown), limit, replace=False)
             grown, target, are_all = grown[part], target[part], False
-    closes = evolve(grown, rule, length, radius) == target
+    closes = evolve_ring(grown, rule, length, radius) == target
     return grown[closes], are_all
 
 

@@ -37,7 +37,7 @@ from tapebench.planning.ball import (
     SMALL,
     Ball,
     ball,
-    evolve,
+    evolve_ring,
     successors,
 )
 from tapebench.tasks.task import Task
@@ -183,9 +183,9 @@ def _far_way(
             wrong = space.hamming(left_alone, goal)
         # Tapes are told apart by a hash, and from 127 wrong cells on no more are counted.
         hashes = seeding.hash32(*after.T)[None]
-        chosen = _choose(hashes, wrong[None].clip(max=127), width, settle(depth))[0]
-        history.append((chosen[None] // length, chosen[None] % length))
-        beam = after[chosen]
+        survivors = _choose(hashes, wrong[None].clip(max=127), width, settle(depth))[0]
+        history.append((survivors[None] // length, survivors[None] % length))
+        beam = after[survivors]
     return None
 
 
@@ -223,12 +223,12 @@ def _beam_pass(
         if attempt.foresight is not None:
             left_alone = after
             for _ in range(attempt.foresight(depth)):
-                left_alone = evolve(left_alone, rule, length, radius)
+                left_alone = evolve_ring(left_alone, rule, length, radius)
             wrong = np.bitwise_count(left_alone ^ np.uint32(goal))
-        chosen = _choose(after, wrong, width * attempt.widening, settle(depth)[rows])
+        survivors = _choose(after, wrong, width * attempt.widening, settle(depth)[rows])
         history = [(parents[keep], cells[keep]) for parents, cells in history]
-        history.append((chosen // length, chosen % length))
-        beam = np.take_along_axis(after, chosen, axis=1)
+        history.append((survivors // length, survivors % length))
+        beam = np.take_along_axis(after, survivors, axis=1)
     return ways
 
 

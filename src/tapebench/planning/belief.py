@@ -90,12 +90,12 @@ def mismatches(before: Any, cell: Any, after: Any, length: int, readable: Any = 
     `before` and `after` are tapes `[..., W]`, `cell[...]` was flipped between them. Where some
     cells are hidden, only the `readable` ones are compared, see `readable_cells`.
     """
-    found = neighbourhoods(space.flip(before, cell), length)
+    places = neighbourhoods(space.flip(before, cell), length)
     if readable is not None:
-        found = found & readable
-    became_one = found & after[..., None, :]
+        places = places & readable
+    became_one = places & after[..., None, :]
     ones = space.hamming(became_one, np.uint32(0)).astype(np.float32)
-    zeros = space.hamming(found, became_one).astype(np.float32)
+    zeros = space.hamming(places, became_one).astype(np.float32)
     # A rule with a one at k is wrong where k became zero, any other where it became one.
     return jnp.dot(zeros - ones, _BITS.T, precision="highest") + ones.sum(axis=-1, keepdims=True)
 
@@ -148,26 +148,26 @@ def shift(log_belief: Any, candidates: Any, hazard: Any) -> Array:
     return jnp.where(candidates, jnp.log((1 - rate) * now + rate * moved), -jnp.inf)
 
 
-def expected_distances(belief: Array, found: Array, goal: Any, length: int) -> Array:
+def expected_distances(belief: Array, places: Array, goal: Any, length: int) -> Array:
     """E_b[dist] after each flip `[..., A]`, for a belief `[..., 256]` and a goal `[..., W]`.
 
     `found[..., A, 8, W]` are the `neighbourhoods` of the flipped tapes.
     """
-    as_goal = found & goal[..., None, None, :]
+    as_goal = places & goal[..., None, None, :]
     want_one = space.hamming(as_goal, np.uint32(0))
-    want_zero = space.hamming(found, as_goal)
+    want_zero = space.hamming(places, as_goal)
     is_one = jnp.dot(belief, _BITS, precision="highest")[..., None, :]
     return (want_zero * is_one + want_one * (1 - is_one)).sum(axis=-1) / length
 
 
-def information_gains(belief: Array, found: Array, readable: Any = None) -> Array:
+def information_gains(belief: Array, places: Array, readable: Any = None) -> Array:
     """The information gain of each flip `[..., A]`, for a belief `[..., 256]`.
 
-    `found` is as for `expected_distances`; with hidden cells only the `readable` ones tell. The
+    `places` is as for `expected_distances`; with hidden cells only the `readable` ones tell. The
     model is the rule itself, without the floor. Under noise this is an upper bound: the noisy
     tape says no more than the tape before the noise.
     """
-    seen = found if readable is None else found & readable
+    seen = places if readable is None else places & readable
     shown = ((seen != 0).any(axis=-1) * _ONE_BIT_RULES).sum(axis=-1).astype(np.int32)
     table = shown_entropies(belief.reshape(-1, elementary.NUM_RULES)).reshape(belief.shape)
     return jnp.take_along_axis(table, shown, axis=-1)
@@ -188,8 +188,8 @@ def shown_entropies(belief: Array) -> Array:
         is_open = entr(belief[0]).sum() > _CERTAIN
         return jax.lax.cond(is_open, _sum_marginals, jnp.zeros_like, belief)
 
-    found = jax.lax.map(block, blocks).reshape(padded.shape)[:num]
-    return found[jnp.argsort(order)]
+    entropies = jax.lax.map(block, blocks).reshape(padded.shape)[:num]
+    return entropies[jnp.argsort(order)]
 
 
 def _sum_marginals(belief: Array) -> Array:
@@ -358,10 +358,10 @@ def _act(
 
     belief = jnp.exp(log_belief)
     every_cell = np.arange(length, dtype=np.uint32)[None]
-    found = neighbourhoods(space.flip(tape[:, None], every_cell), length)
-    far = expected_distances(belief, found, target, length)
+    places = neighbourhoods(space.flip(tape[:, None], every_cell), length)
+    far = expected_distances(belief, places, target, length)
     far = far * (1 - memory.noise) + (1 - far) * memory.noise  # noise inverts right and wrong cells
-    score = memory.beta * information_gains(belief, found, readable) - memory.goal_weight * far
+    score = memory.beta * information_gains(belief, places, readable) - memory.goal_weight * far
     is_best = score >= score.max(axis=-1, keepdims=True) - _TIE
     cell = jnp.where(is_best, seeding.uniform(stream, length), 2.0).argmin(axis=-1)
     cell = cell.astype(jnp.int32)
@@ -430,23 +430,23 @@ def identify(
     belief = belief or policy.belief
     if belief is None:
         raise ValueError(f"{policy.name} exposes no belief to watch")
-    found, seen, is_fresh = rollout.watch(
+    played, seen, is_fresh = rollout.watch(
         policy, task, _assessor(belief), rules, episodes, seed=seed, salt=salt
     )
     count, total, hits = seen["tally"][is_fresh].sum(axis=0, dtype=float).T
     filled = np.where(count > 0, count, np.nan)
     steps = np.arange(is_fresh.shape[1])
     last = np.minimum(steps, is_fresh.sum(axis=1, keepdims=True) - 1)
-    shape = (*found.success.shape, -1)
+    shape = (*played.success.shape, -1)
 
-    def kept(name: str) -> np.ndarray:
+    def last_seen(name: str) -> np.ndarray:
         return np.take_along_axis(seen[name], last, axis=1).reshape(shape)
 
     return Identification(
-        episodes=found,
-        mass=kept("mass"),
-        entropy=kept("entropy"),
-        bits=kept("bits"),
+        episodes=played,
+        mass=last_seen("mass"),
+        entropy=last_seen("entropy"),
+        bits=last_seen("bits"),
         calibration=Calibration(count.astype(int), total / filled, hits / filled),
     )
 

@@ -8,13 +8,13 @@ long.
 from tapebench.play.game import (
     Game,
     Hint,
-    World,
-    compare,
-    flip,
+    RuleGames,
+    compare_with_others,
     hint,
     play_baselines,
-    save,
+    save_games,
     start,
+    step_game,
 )
 from tapebench.play.server import MAX_BODY, Session, address, make_server
 
@@ -22,14 +22,14 @@ __all__ = [
     "MAX_BODY",
     "Game",
     "Hint",
+    "RuleGames",
     "Session",
-    "World",
     "address",
-    "compare",
-    "flip",
+    "compare_with_others",
     "hint",
     "make_server",
     "play_baselines",
-    "save",
+    "save_games",
     "start",
+    "step_game",
 ]

@@ -1,9 +1,9 @@
 """Games on the exam's own tapes, and what their player has been shown of the rule.
 
-A `World` is one rule with the tapes that are played under it. What a player knows belongs to the
-world and not to a game: a player who has seen the rule on the first tape knows it on the second.
+A `RuleGames` is one rule with the tapes that are played under it. What a player knows belongs to
+the rule and not to a game: a player who has seen the rule on the first tape knows it on the second.
 So every move notes what had been shown before it, and a saved result says so. A rule that is drawn
-again is another world: its player does not know that it is the same.
+again makes new `RuleGames`: its player does not know that it is the same.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def start(
     raise ValueError("no rule was found that allows this tape to be solved: name one")
 
 
-def flip(game: Game, cell: int) -> Game:
+def step_game(game: Game, cell: int) -> Game:
     """The game after one more step."""
     if game.is_over:
         raise ValueError("this game is over: begin another")
@@ -191,7 +191,7 @@ def play_baselines(game: Game) -> list[dict[str, Any]]:
     ]
 
 
-def compare(
+def compare_with_others(
     game: Game,
     bundles: Sequence[Bundle] = (),
     play_baselines: Callable[[Game], list[dict[str, Any]]] = play_baselines,
@@ -240,7 +240,7 @@ def _outcome(name: str, episodes: Episodes, game: Game) -> dict[str, Any]:
     }
 
 
-def save(
+def save_games(
     games: Sequence[Game],
     folder: Path,
     name: str = "human",
@@ -293,7 +293,7 @@ def _reserve(folder: Path, stem: str) -> Path:
             raise ValueError(f"cannot write {path}: {error.strerror}") from None
 
 
-class World:
+class RuleGames:
     """One rule with its games, a game for each tape, and what the player has been shown of it.
 
     May be used from several threads. A tape is played once: asked for again, it is the same game,
@@ -329,7 +329,7 @@ class World:
     def flip(self, episode: int, cell: int) -> Game:
         """Make a move, and record what the player knows of the rule."""
         with self._lock:
-            game = replace(flip(self._games[episode], cell), shown=self._shown)
+            game = replace(step_game(self._games[episode], cell), shown=self._shown)
             self._games[episode] = game
             return game
 
@@ -349,7 +349,7 @@ class World:
         provenance = files.provenance()  # asks git, which may take its time
         with self._lock:
             games = [game for number, game in self._games.items() if number <= episode]
-            path = save(games, folder, provenance=provenance)
+            path = save_games(games, folder, provenance=provenance)
             self._note("save")
             return path
 

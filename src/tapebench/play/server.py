@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from tapebench.exam.bundle import Bundle
-from tapebench.play.game import MAX_LENGTH, NAMING, Game, World, compare, start
+from tapebench.play.game import MAX_LENGTH, NAMING, Game, RuleGames, compare_with_others, start
 from tapebench.play.worker import Worker
 from tapebench.report.page import assemble
 
@@ -41,7 +41,7 @@ class Session:
     rule: int | None
     out: Path
     bundles: tuple[Bundle, ...] = ()
-    worlds: dict[str, World] = field(default_factory=dict)
+    worlds: dict[str, RuleGames] = field(default_factory=dict)
     """By a key that cannot be guessed; what was used last comes last."""
     worker: Worker = field(default_factory=Worker)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -62,7 +62,7 @@ class Session:
             world.show("hint")
         elif call == "compare":
             game = world.game(episode)
-            document = compare(game, self.bundles, self.worker.play_baselines)
+            document = compare_with_others(game, self.bundles, self.worker.play_baselines)
             world.show("compare")
         else:
             document = {"saved": str(world.save(episode, self.out))}
@@ -73,14 +73,14 @@ class Session:
         length = message.get("length", self.length)
         horizon = self.horizon if length == self.length else None
         game = start(self.split, length, horizon, rule)
-        key, world = secrets.token_hex(8), World(game)
+        key, world = secrets.token_hex(8), RuleGames(game)
         with self._lock:
             while len(self.worlds) >= MAX_WORLDS:
                 del self.worlds[next(iter(self.worlds))]
             self.worlds[key] = world
         return _view(key, world, game)
 
-    def _find(self, name: Any) -> tuple[str, World, int]:
+    def _find(self, name: Any) -> tuple[str, RuleGames, int]:
         """The key, the world and the tape that the name of a game stands for."""
         key, _, number = name.partition("-") if isinstance(name, str) else ("", "", "")
         with self._lock:
@@ -93,7 +93,7 @@ class Session:
         return key, world, int(number)
 
 
-def _view(key: str, world: World, game: Game) -> dict[str, Any]:
+def _view(key: str, world: RuleGames, game: Game) -> dict[str, Any]:
     """What the page may know of a game."""
     shown = world.shown
     return {

@@ -21,8 +21,8 @@ def __getattr__(name: str) -> ModuleType:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from tapebench.report import contests
 
-    told = "tapebench.report.results is called tapebench.report.contests now"
-    warnings.warn(told, DeprecationWarning, stacklevel=2)
+    message = "tapebench.report.results is called tapebench.report.contests now"
+    warnings.warn(message, DeprecationWarning, stacklevel=2)
     return contests
 
 
@@ -42,12 +42,17 @@ def make(
     from tapebench.report import contests, findings, folds, illustrations, strata
     from tapebench.report.page import Page, Section
 
-    found = contests.read(root, settings=False, tracks=tracks, **options)
-    sets, others = folds.group(found.contests)
+    results = contests.read(root, settings=False, tracks=tracks, **options)
+    sets, others = folds.group(results.contests)
     sections = (
         *(
-            Section(one.first, tuple(folds.tables(one)), tuple(folds.pictures(one)), one.title)
-            for one in sets
+            Section(
+                fold_set.first,
+                tuple(folds.tables(fold_set)),
+                tuple(folds.pictures(fold_set)),
+                fold_set.title,
+            )
+            for fold_set in sets
         ),
         *(
             Section(contest, tuple(strata.tables(contest)), tuple(findings.pictures(contest)))
@@ -56,7 +61,7 @@ def make(
     )
     return Page(
         title,
-        found,
+        results,
         sections,
         tuple(illustrations.all_pictures()),
         tuple(failures),

@@ -20,7 +20,7 @@ import numpy as np
 
 from tapebench.base import files
 from tapebench.exam import metrics, seating
-from tapebench.exam.baselines import Baseline, load_kept
+from tapebench.exam.baselines import Baseline, load_stored
 from tapebench.exam.bundle import Bundle, BundleError, verify
 from tapebench.exam.by_stratum import why_unknown
 from tapebench.exam.exam import STANDARD, SUBSETS, Exam, from_identity
@@ -234,8 +234,8 @@ def read(
     contests.sort(key=lambda c: (-sum(len(e.seeds) for e in c.entries), -len(c.exam.rules), c.slug))
     for contest in contests:
         missing += _gaps(contest)
-    chosen = f" --tracks {' '.join(tracks)}" if tracks else ""
-    missing += _unwatched(contests, runs, command + chosen)
+    tracks_flag = f" --tracks {' '.join(tracks)}" if tracks else ""
+    missing += _unwatched(contests, runs, command + tracks_flag)
     used = {id(bundle) for contest in contests for bundle in contest.bundles}
     missing += [
         f"the bundle of {bundle.about['policy']} is of an exam that no run sat: left out"
@@ -260,7 +260,7 @@ def _unwatched(
 ) -> list[str]:
     """Sentences about contests that no episodes are kept of: those that can be replayed, others."""
     can: dict[bool, list[str]] = {True: [], False: []}
-    replayed = {(one.experiment, one.exam.split) for one in contests if one.bundles}
+    replayed = {(contest.experiment, contest.exam.split) for contest in contests if contest.bundles}
     for contest in contests:
         is_fold = contest.exam.split in folds.NAMES
         if not contest.bundles and not (
@@ -272,18 +272,18 @@ def _unwatched(
                 for spec in entry.specs
             )
             can[keeps].append(contest.title)
-    found = []
+    sentences = []
     if can[True]:
-        found.append(
+        sentences.append(
             f"{'; '.join(can[True])}: there are no episodes to watch. {command} --replay makes "
             "them from checkpoints; any bundle of the same exam in this directory is shown"
         )
     if can[False]:
-        found.append(
+        sentences.append(
             f"{'; '.join(can[False])}: there are no episodes to watch, and no checkpoint to make "
             "them from; any bundle of the same exam in this directory is shown"
         )
-    return found
+    return sentences
 
 
 def _read_run(path: Path, spec: dict[str, Any], exams: dict[str, Exam]) -> _Run:
@@ -304,9 +304,11 @@ def _read_run(path: Path, spec: dict[str, Any], exams: dict[str, Exam]) -> _Run:
             for subset in SUBSETS
             if subset in summary and "by_steps" in summary[subset]
         }
-        told = read_curve(path, summary)
-        curve = {"step": [int(step) for step in told["step"]]} | {
-            subset: [float(share) for share in told[subset]] for subset in SUBSETS if subset in told
+        curve_as_stored = read_curve(path, summary)
+        curve = {"step": [int(step) for step in curve_as_stored["step"]]} | {
+            subset: [float(share) for share in curve_as_stored[subset]]
+            for subset in SUBSETS
+            if subset in curve_as_stored
         }
         last = int(summary["last"])
     except (KeyError, TypeError, AttributeError, IndexError) as error:
@@ -316,7 +318,7 @@ def _read_run(path: Path, spec: dict[str, Any], exams: dict[str, Exam]) -> _Run:
     return _Run(run_id, path, spec, exams[identity], last, by_steps, curve, _provenance(path))
 
 
-def find(contests: Iterable[Contest], experiment: str, exam: Exam) -> Contest | None:
+def find_contest(contests: Iterable[Contest], experiment: str, exam: Exam) -> Contest | None:
     """Those who sat this exam in this experiment."""
     for contest in contests:
         if (contest.experiment, contest.exam.hash) == (experiment, exam.hash):
@@ -331,9 +333,11 @@ def read_curve(path: Path, summary: Mapping[str, Any]) -> dict[str, list[Any]]:
     table = files.read_table(path / "curve.parquet")
     steps = np.unique(table["step"])
     return {"step": steps.tolist()} | {
-        subset: [float(table["success"][at & (table["step"] == step)].mean()) for step in steps]
+        subset: [
+            float(table["success"][is_of_subset & (table["step"] == step)].mean()) for step in steps
+        ]
         for subset in SUBSETS
-        if (at := table["subset"] == subset).any()
+        if (is_of_subset := table["subset"] == subset).any()
     }
 
 
@@ -386,13 +390,13 @@ def _provenance(path: Path) -> dict[str, Any]:
 
 def read_bundles(root: Path) -> tuple[list[Bundle], list[str]]:
     """Every bundle under a directory, replayed; and of those that are refused, why."""
-    found, refused = [], []
+    bundles, refused = [], []
     for path in sorted(file for file in root.rglob(BUNDLES) if file.is_file()):
         try:
-            found.append(verify(path))
+            bundles.append(verify(path))
         except BundleError as error:
             refused.append(f"the bundle {path.relative_to(root)} is refused: {error}")
-    return found, refused
+    return bundles, refused
 
 
 def _contest(
@@ -423,7 +427,7 @@ def _contest(
     known = baselines.get(exam.hash)
     if known is None:
         try:
-            known = load_kept(exam, root)
+            known = load_stored(exam, root)
         except ValueError as error:
             missing.append(f"{error}: tape bench measures it again")
     return Contest(
@@ -436,7 +440,7 @@ def _contest(
         ),
         optimal_steps=exam.optimal_steps(),
         baselines=known or {},
-        bundles=tuple(one for one in bundles if _belongs(one, experiment, exam)),
+        bundles=tuple(bundle for bundle in bundles if _belongs(bundle, experiment, exam)),
     )
 
 
@@ -469,17 +473,19 @@ def _belongs(bundle: Bundle, experiment: str, exam: Exam) -> bool:
 
 def _entry(agent: str, runs: list[_Run], exam: Exam, table: Mapping[str, np.ndarray]) -> Entry:
     runs.sort(key=lambda run: run.id.seed)
-    at = table["agent"] == agent
+    is_own = table["agent"] == agent
     scores = {
-        name: table[name][at].astype(float).reshape(len(runs), len(exam.rules)) for name in METRICS
+        name: table[name][is_own].astype(float).reshape(len(runs), len(exam.rules))
+        for name in METRICS
     }
     by_steps = {}
     for subset in SUBSETS:
-        told = [run.by_steps.get(subset, {}) for run in runs]
-        needed = set(told[0]).intersection(*told)
+        shares = [run.by_steps.get(subset, {}) for run in runs]
+        needed = set(shares[0]).intersection(*shares)
         if needed:
             by_steps[subset] = {
-                steps: np.array([one[steps] for one in told]) for steps in sorted(needed)
+                steps: np.array([by_number[steps] for by_number in shares])
+                for steps in sorted(needed)
             }
     steps = tuple(runs[0].curve["step"])
     same = [run.curve for run in runs if tuple(run.curve["step"]) == steps]
@@ -501,7 +507,7 @@ def _entry(agent: str, runs: list[_Run], exam: Exam, table: Mapping[str, np.ndar
         seatings=tuple(
             int(version)
             for version in np.unique(
-                [table[name][at] for name in ("first_seating", "last_seating")]
+                [table[name][is_own] for name in ("first_seating", "last_seating")]
             )
         ),
     )
@@ -509,32 +515,32 @@ def _entry(agent: str, runs: list[_Run], exam: Exam, table: Mapping[str, np.ndar
 
 def _gaps(contest: Contest) -> list[str]:
     """What a contest lacks, a sentence each."""
-    found = []
+    sentences = []
     where = contest.title
     alone = [entry.agent for entry in contest.entries if len(entry.seeds) == 1]
     if alone:
-        found.append(
+        sentences.append(
             f"{where}: {', '.join(alone)} has one seed, so there is no interval and no test"
         )
     mixed = [entry.agent for entry in contest.entries if entry.is_mixed]
     if mixed:
-        found.append(f"{where}: the seeds of {', '.join(mixed)} were not made with one setting")
+        sentences.append(f"{where}: the seeds of {', '.join(mixed)} were not made with one setting")
     if not contest.trained_alike:
-        found.append(
+        sentences.append(
             f"{where}: agents were trained on different rules; ID and OOD are the sides of the "
             "split, and there is no table by relatives"
         )
     if not contest.baselines:
-        found.append(
+        sentences.append(
             f"{where}: the baselines of this exam were not measured; tape bench does so for "
             "its tracks, and tape evaluate random prints them for any exam"
         )
     if reason := why_unknown(contest.exam):
-        found.append(f"{where}: success by stratum is not shown, {reason}")
+        sentences.append(f"{where}: success by stratum is not shown, {reason}")
     unknown = int(np.isnan(contest.ceilings).sum())
     if unknown:
-        found.append(f"{where}: the exact ceiling of {unknown} rules is not known")
-    return found
+        sentences.append(f"{where}: the exact ceiling of {unknown} rules is not known")
+    return sentences
 
 
 def made_with(provenance: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:

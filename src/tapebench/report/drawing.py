@@ -35,13 +35,13 @@ class Drawing:
     """A figure that need not have been drawn yet; made by the functions that `drawing` wraps."""
 
     function: Callable[..., Figure]
-    given: tuple[Any, ...]
+    arguments: tuple[Any, ...]
     options: Mapping[str, Any]
 
     @cached_property
     def figure(self) -> Figure:
         """As Matplotlib has it."""
-        return self.function(*self.given, **self.options)
+        return self.function(*self.arguments, **self.options)
 
     @cached_property
     def key(self) -> str:
@@ -51,25 +51,25 @@ class Drawing:
         digest = hashlib.sha256(matplotlib.__version__.encode())
         digest.update(_source(str(Path(__file__).parent)).encode())
         digest.update(self.function.__qualname__.encode())
-        _add(digest, (self.given, dict(self.options)))
+        _add(digest, (self.arguments, dict(self.options)))
         return digest.hexdigest()
 
     def render(self, ending: str) -> bytes:
         """The bytes of an `svg`, a `pdf` or a `png`, without a date."""
         place = user_cache() / "figures" / f"{self.key}.{ending}"
-        kept = _read(place)
-        if kept is None:
-            kept = _draw(self.figure, ending)
-            _keep(place, kept)
-        return kept
+        data = _read(place)
+        if data is None:
+            data = _draw(self.figure, ending)
+            _keep(place, data)
+        return data
 
 
 def drawing(function: Callable[P, Figure]) -> Callable[P, Drawing]:
     """Make a function that draws one that says what would be drawn."""
 
     @wraps(function)
-    def ask(*given: P.args, **options: P.kwargs) -> Drawing:
-        return Drawing(function, given, options)
+    def ask(*arguments: P.args, **options: P.kwargs) -> Drawing:
+        return Drawing(function, arguments, options)
 
     return ask
 
@@ -97,8 +97,8 @@ def _read(path: Path) -> bytes | None:
         data = path.read_bytes()
     except OSError:
         return None
-    digest, kept = data[:_DIGEST], data[_DIGEST:]
-    return kept if hashlib.sha256(kept).digest() == digest else None
+    digest, body = data[:_DIGEST], data[_DIGEST:]
+    return body if hashlib.sha256(body).digest() == digest else None
 
 
 def _keep(path: Path, data: bytes) -> None:

@@ -39,7 +39,7 @@ from tapebench.report.style import (
     styled,
 )
 from tapebench.stats import Interval, Profile
-from tapebench.tasks.render import Panel as Episode
+from tapebench.tasks.render import Spacetime as Episode
 
 ACROSS = 2
 """Panels side by side before there is a second row."""
@@ -189,7 +189,7 @@ def dots(
     `colours` are those of the groups, by default from the palette.
     """
     groups = list(dict.fromkeys(group for row in rows.values() for group in row))
-    chosen = colours or {group: PALETTE[n % len(PALETTE)] for n, group in enumerate(groups)}
+    colours = colours or {group: PALETTE[n % len(PALETTE)] for n, group in enumerate(groups)}
     with styled():
         figure = Figure(figsize=(6.4, 0.9 + 0.34 * max(len(rows), 1)), layout="constrained")
         axis = figure.add_subplot()
@@ -199,13 +199,13 @@ def dots(
                 if group not in row:
                     continue
                 mean, low, high = _ends(row[group])
-                at = place + 0.22 * (number - (len(groups) - 1) / 2)
-                axis.plot([low, high], [at, at], color=chosen[group], lw=1.6)
+                height = place + 0.22 * (number - (len(groups) - 1) / 2)
+                axis.plot([low, high], [height, height], color=colours[group], lw=1.6)
                 axis.plot(
                     [mean],
-                    [at],
+                    [height],
                     MARKERS[number % len(MARKERS)],
-                    color=chosen[group],
+                    color=colours[group],
                     ms=5,
                     label=group if place == 0 else "_",
                 )
@@ -235,7 +235,7 @@ class RulePoint:
 
 
 @drawing
-def per_rule(panels: Mapping[str, Sequence[RulePoint]], *, y: str) -> Figure:
+def rule_points(panels: Mapping[str, Sequence[RulePoint]], *, y: str) -> Figure:
     """Each rule a point, coloured and shaped by type; a tick marks the best that is possible.
 
     Rules stand in the same order in every panel: by type, then by ceiling, then by their mean over
@@ -272,14 +272,14 @@ def _draw_points(axis: Axes, ranked: Sequence[RulePoint]) -> None:
         axis.plot(*zip(*known, strict=True), "_", color=DIM, ms=3.2, mew=1.4, label="exact ceiling")
     for kind in TYPE_COLOURS:
         for held_out in (False, True):
-            chosen = [
+            points = [
                 (x, point.value)
                 for x, point in enumerate(ranked)
                 if point.type == kind and point.held_out == held_out
             ]
-            if chosen:
+            if points:
                 axis.plot(
-                    *zip(*chosen, strict=True),
+                    *zip(*points, strict=True),
                     TYPE_MARKERS[kind],
                     ms=4.5 if held_out else 3.6,
                     mfc=TYPE_COLOURS[kind] if held_out else "none",
@@ -310,10 +310,10 @@ def boxes(groups: Mapping[str, Mapping[str, Sequence[float]]], *, y: str) -> Fig
             for place, name in enumerate(names):
                 if not (values := list(group.get(name, ()))):
                     continue
-                at = place + width * (number - (len(groups) - 1) / 2)
+                position = place + width * (number - (len(groups) - 1) / 2)
                 axis.boxplot(
                     [values],
-                    positions=[at],
+                    positions=[position],
                     widths=0.8 * width,
                     showfliers=False,
                     boxprops={"color": colour, "lw": 1.2},
@@ -321,7 +321,7 @@ def boxes(groups: Mapping[str, Mapping[str, Sequence[float]]], *, y: str) -> Fig
                     capprops={"color": colour},
                     medianprops={"color": colour, "lw": 2.2},
                 )
-                axis.plot([at] * len(values), values, ".", color=colour, alpha=0.6, ms=4)
+                axis.plot([position] * len(values), values, ".", color=colour, alpha=0.6, ms=4)
             axis.plot([], [], color=colour, lw=2.2, label=label)
         axis.set_xticks(range(len(names)), names)
         axis.set_xlim(-0.6, len(names) - 0.4)
@@ -470,8 +470,8 @@ def _boxes(
     """Boxes one row high, from `left` to `right`, all in one outline."""
     x0, x1, y0, y1 = left + inset, right - inset, row + inset, row + 1 - inset
     points = np.stack([x0, y0, x1, y0, x1, y1, x0, y1, x0, y0], axis=-1).reshape(-1, 2)
-    one = [Outline.MOVETO, Outline.LINETO, Outline.LINETO, Outline.LINETO, Outline.CLOSEPOLY]
-    codes = np.tile(one, len(row))
+    outline = [Outline.MOVETO, Outline.LINETO, Outline.LINETO, Outline.LINETO, Outline.CLOSEPOLY]
+    codes = np.tile(outline, len(row))
     return PathPatch(Outline(points, codes), facecolor=colour, edgecolor="none")
 
 
@@ -495,7 +495,7 @@ def inline(picture: Picture) -> str:
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
     text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
     referred = set(re.findall(r"#([\w-]+)[\")]", text))
-    text = re.sub(r' id="([\w.-]+)"', lambda found: found[0] if found[1] in referred else "", text)
+    text = re.sub(r' id="([\w.-]+)"', lambda match: match[0] if match[1] in referred else "", text)
     own = {INK: "ink", DIM: "dim", FAINT: "line", PAPER: "paper"}
     own |= {colour: f"c{number}" for number, colour in enumerate(PALETTE)}
     for colour, name in own.items():
@@ -542,20 +542,20 @@ def _same_scale(
 
 def _legend(figure: Figure, axes: Sequence[Axes]) -> None:
     """One legend for all, below; nothing where there is one thing to tell apart."""
-    found = {
+    handles = {
         label: handle
         for axis in axes
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
     }
-    if len(found) > 1:
+    if len(handles) > 1:
         # Columns are as wide as their longest entry: about five points a letter, and its line.
-        widest = 5.0 * max(map(len, found)) + 45.0
+        widest = 5.0 * max(map(len, handles)) + 45.0
         fitting = max(int(72.0 * figure.get_figwidth() / widest), 1)
         figure.legend(
-            list(found.values()),
-            list(found),
+            list(handles.values()),
+            list(handles),
             loc="outside lower center",
-            ncols=min(len(found), fitting, 5),
+            ncols=min(len(handles), fitting, 5),
         )
 
 

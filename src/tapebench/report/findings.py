@@ -59,7 +59,7 @@ def tables(contest: Contest) -> list[Table]:
             made.append(drop_table(contest))
     if sum(len(entry.seeds) > 1 for entry in contest.entries) > 1:
         made.append(pairwise_table(contest))
-    made.append(rule_table(contest))
+    made.append(every_rule_table(contest))
     return made
 
 
@@ -91,11 +91,11 @@ def main_table(contest: Contest) -> Table:
         cells: list[Cell] = [entry.agent]
         cells += [success(contest, entry, side) for side in sides]
         if len(sides) == 2:
-            at = [contest.exam.rows(side) for side in ("id", "ood")]
+            indices = [contest.exam.rows(side) for side in ("id", "ood")]
             scores = entry.scores["success"]
             cells.append(
                 stats.paired_interval(
-                    scores[:, at[0]], scores[:, at[1]], rng(contest, entry, "drop")
+                    scores[:, indices[0]], scores[:, indices[1]], rng(contest, entry, "drop")
                 )
             )
         cells += [
@@ -135,13 +135,13 @@ def _versions(seatings: Sequence[int]) -> str:
     return ", ".join(map(str, seatings))
 
 
-def about_seatings(contest: Contest, beside: bool = True) -> str:
+def about_seatings(contest: Contest, with_baselines: bool = True) -> str:
     """What to add to a table whose rows were not all sat alike; else nothing.
 
-    With `beside`, what needs no training is in the table too.
+    With `with_baselines`, what needs no training is in the table too.
     """
     versions = {version for entry in contest.entries for version in entry.seatings}
-    if beside and contest.baselines:
+    if with_baselines and contest.baselines:
         versions.add(seating.VERSION)
     if len(versions) == 1:
         return ""
@@ -233,21 +233,26 @@ def type_table(contest: Contest) -> Table:
         for kind in features.TYPES
         for side in contest.subsets()
     ]
-    groups = [(kind, side, at) for kind, side, at in groups if len(at)]
+    groups = [(kind, side, indices) for kind, side, indices in groups if len(indices)]
     columns = [Column("agent")] + [
-        ranked_column(contest, f"{kind} {side.upper()} ({len(at)})") for kind, side, at in groups
+        ranked_column(contest, f"{kind} {side.upper()} ({len(indices)})")
+        for kind, side, indices in groups
     ]
     rows = []
     for entry in ranked(contest):
         cells = [
-            _interval(contest, entry, f"{kind} {side}", entry.scores["success"][:, at].mean(axis=1))
-            for kind, side, at in groups
+            _interval(
+                contest, entry, f"{kind} {side}", entry.scores["success"][:, indices].mean(axis=1)
+            )
+            for kind, side, indices in groups
         ]
         rows.append(Row((entry.agent, *cells)))
-    beside = [(name, REFERENCE, line["success"]) for name, line in contest.baselines.items()]
-    beside.append(("exact ceiling", CEILING, contest.ceilings))
-    for name, kind_of_row, by_rule in beside:
-        rows.append(Row((name, *(_mean(by_rule[at]) for _, _, at in groups)), kind_of_row))
+    bounds = [(name, REFERENCE, line["success"]) for name, line in contest.baselines.items()]
+    bounds.append(("exact ceiling", CEILING, contest.ceilings))
+    for name, kind_of_row, by_rule in bounds:
+        rows.append(
+            Row((name, *(_mean(by_rule[indices]) for _, _, indices in groups)), kind_of_row)
+        )
     return Table(
         f"{contest.slug}-types",
         "Success by type of rule",
@@ -270,13 +275,13 @@ def relation_table(contest: Contest) -> Table:
     columns += [Column(name) for name in contest.baselines]
     rows = []
     for name in present:
-        at = np.flatnonzero(kin == name)
-        cells: list[Cell] = [name, len(at), _mean(contest.ceilings[at])]
+        indices = np.flatnonzero(kin == name)
+        cells: list[Cell] = [name, len(indices), _mean(contest.ceilings[indices])]
         cells += [
-            _interval(contest, entry, name, entry.scores["success"][:, at].mean(axis=1))
+            _interval(contest, entry, name, entry.scores["success"][:, indices].mean(axis=1))
             for entry in entries
         ]
-        cells += [_mean(line["success"][at]) for line in contest.baselines.values()]
+        cells += [_mean(line["success"][indices]) for line in contest.baselines.values()]
         rows.append(Row(tuple(cells)))
     return Table(
         f"{contest.slug}-relatives",
@@ -296,9 +301,11 @@ def drop_table(contest: Contest) -> Table:
     for entry in ranked(contest):
         seen, held_out = (
             stats.Side(
-                entry.scores["success"][:, at], contest.ceilings[at].clip(0, 1), exam.types[at]
+                entry.scores["success"][:, indices],
+                contest.ceilings[indices].clip(0, 1),
+                exam.types[indices],
             )
-            for at in (exam.rows("id"), exam.rows("ood"))
+            for indices in (exam.rows("id"), exam.rows("ood"))
         )
         parts = stats.decompose_drop(seen, held_out, rng(contest, entry, "decomposition"))
         rows.append(Row((entry.agent, parts.total, parts.composition, parts.rest)))
@@ -323,16 +330,16 @@ def pairwise_table(contest: Contest) -> Table:
     """Every two agents: difference, probability of improvement, Welch's test with Holm."""
     entries = [entry for entry in ranked(contest) if len(entry.seeds) > 1]
     sides = contest.subsets()
-    found = []
+    tests = []
     for a, b in combinations(entries, 2):
         for side in sides:
             ours, theirs = (e.scores["success"][:, contest.exam.rows(side)] for e in (a, b))
             better = stats.probability_of_improvement(ours, theirs, rng(contest, a, b.agent, side))
-            found.append((a.agent, b.agent, side, stats.welch(ours, theirs), better))
-    corrected = stats.holm(np.array([test.p for *_, test, _ in found]))
+            tests.append((a.agent, b.agent, side, stats.welch(ours, theirs), better))
+    corrected = stats.holm(np.array([test.p for *_, test, _ in tests]))
     rows = [
         Row((a, b, side.upper(), test.difference, better, test.p, float(p)))
-        for (a, b, side, test, better), p in zip(found, corrected, strict=True)
+        for (a, b, side, test, better), p in zip(tests, corrected, strict=True)
     ]
     return Table(
         f"{contest.slug}-pairwise",
@@ -340,7 +347,7 @@ def pairwise_table(contest: Contest) -> Table:
         "A − B is the difference in mean success with its 95% interval by Welch's test; P(A > B) "
         "the chance that a run of A beats one of B on a rule; p (Holm) is corrected for all tests "
         "of this table together: compare it with 0.05 as it is."
-        + about_seatings(contest, beside=False),
+        + about_seatings(contest, with_baselines=False),
         (
             Column("A"),
             Column("B"),
@@ -354,7 +361,7 @@ def pairwise_table(contest: Contest) -> Table:
     )
 
 
-def rule_table(contest: Contest) -> Table:
+def every_rule_table(contest: Contest) -> Table:
     """Every rule: what is possible, and what each agent and line reaches."""
     exam, entries = contest.exam, ranked(contest)
     columns = [Column("rule"), Column("type"), Column("side"), Column("ceiling")]
@@ -451,7 +458,7 @@ def rule_picture(contest: Contest) -> Picture:
         "Performance per rule",
         "Each point is a rule, coloured by its type, hollow if it was seen in training and filled "
         "if held out; ticks mark its exact ceiling. All panels have the rules in the same order.",
-        figures.per_rule(panels, y="success"),
+        figures.rule_points(panels, y="success"),
     )
 
 
@@ -503,22 +510,22 @@ def hardness_picture(contest: Contest) -> Picture:
 def _profile(contest: Contest, entry: Entry, side: str) -> Profile:
     """How an agent's success is distributed; without a band below three seeds, see `_band`."""
     scores = entry.scores["success"][:, contest.exam.rows(side)]
-    found = stats.performance_profile(scores, THRESHOLDS, rng(contest, entry, "profile", side))
-    return found if len(scores) > 2 else replace(found, low=found.share, high=found.share)
+    profile = stats.performance_profile(scores, THRESHOLDS, rng(contest, entry, "profile", side))
+    return profile if len(scores) > 2 else replace(profile, low=profile.share, high=profile.share)
 
 
 def ranked(contest: Contest) -> list[Entry]:
     """Agents by their success on held-out rules, or on the only side there is."""
-    at = contest.exam.rows(contest.subsets()[-1])
-    return sorted(contest.entries, key=lambda entry: -entry.scores["success"][:, at].mean())
+    indices = contest.exam.rows(contest.subsets()[-1])
+    return sorted(contest.entries, key=lambda entry: -entry.scores["success"][:, indices].mean())
 
 
 def success(contest: Contest, entry: Entry, side: str) -> Interval:
     """An agent's success on a side."""
-    found = stats.seed_interval(
+    interval = stats.seed_interval(
         _of_side(contest, entry, "success", side)[:, None], rng(contest, entry, "success", side)
     )
-    return Interval(found.mean, max(found.low, 0.0), min(found.high, 1.0))
+    return Interval(interval.mean, max(interval.low, 0.0), min(interval.high, 1.0))
 
 
 def rng(contest: Contest, entry: Entry, *names: str) -> np.random.Generator:
@@ -535,33 +542,33 @@ def _interval(contest: Contest, entry: Entry, name: str, values: np.ndarray) -> 
     return stats.seed_interval(values[:, None], rng(contest, entry, name))
 
 
-def _of_side(contest: Contest, who: Entry | Baseline, metric: str, side: str) -> np.ndarray:
+def _of_side(contest: Contest, entry: Entry | Baseline, metric: str, side: str) -> np.ndarray:
     """The mean of a metric over the rules of a side: `[S]` of an agent, `[1]` of a line.
 
     `FAILING` is the final distance of the episodes that fail; nan where none does.
     """
     if metric == FAILING:
-        failing = 1 - _of_side(contest, who, "success", side)
-        distance = _of_side(contest, who, "final_distance", side)
+        failing = 1 - _of_side(contest, entry, "success", side)
+        distance = _of_side(contest, entry, "final_distance", side)
         return np.divide(distance, failing, out=np.full(len(failing), np.nan), where=failing > 0)
-    scores = who.scores[metric] if isinstance(who, Entry) else who[metric][None]
+    scores = entry.scores[metric] if isinstance(entry, Entry) else entry[metric][None]
     return np.asarray(scores[:, contest.exam.rows(side)].mean(axis=1))
 
 
 def _normalised(contest: Contest, scores: np.ndarray, label: str, side: str) -> np.ndarray:
     """`[S]` of `scores[S, R]`; empty where it cannot be said."""
-    at = contest.exam.rows(side)
-    ceilings, own = contest.ceilings[at], scores[:, at]
+    indices = contest.exam.rows(side)
+    ceilings, own = contest.ceilings[indices], scores[:, indices]
     if label == "of ceiling":
         return stats.ceiling_normalised(own, ceilings)
     if label == "on solvable":
         is_any = (ceilings > stats.NEGLIGIBLE).any()
         return stats.solvable_only(own, ceilings) if is_any else np.empty(0)
     if label == "macro":
-        return stats.macro_average(own, contest.exam.types[at])
+        return stats.macro_average(own, contest.exam.types[indices])
     if PLANNER not in contest.baselines:
         return np.empty(0)
-    reached = float(contest.baselines[PLANNER]["success"][at].mean())
+    reached = float(contest.baselines[PLANNER]["success"][indices].mean())
     return 100 * own.mean(axis=1) / reached if reached else np.empty(0)
 
 
@@ -585,8 +592,8 @@ def _band(seeds: np.ndarray) -> list[Interval | float]:
     table = seeds.reshape(len(seeds), -1)
     if len(table) < 3:
         return [float(value) for value in table.mean(axis=0)]
-    found = [stats.t_interval(column) for column in table.T]
-    return [Interval(band.mean, max(band.low, 0.0), min(band.high, 1.0)) for band in found]
+    bands = [stats.t_interval(column) for column in table.T]
+    return [Interval(band.mean, max(band.low, 0.0), min(band.high, 1.0)) for band in bands]
 
 
 def ranked_column(contest: Contest, name: str, better: str = "high", digits: int = 3) -> Column:

@@ -45,8 +45,10 @@ class FoldSet:
     @cached_property
     def runs(self) -> dict[str, FoldRuns]:
         """The runs of each agent; the best on unseen rules first."""
-        agents = dict.fromkeys(entry.agent for one in self.contests for entry in one.entries)
-        found = {
+        agents = dict.fromkeys(
+            entry.agent for contest in self.contests for entry in contest.entries
+        )
+        by_agent = {
             agent: FoldRuns(
                 agent,
                 self.first.experiment,
@@ -62,14 +64,17 @@ class FoldSet:
         }
 
         def unseen(agent: str) -> float:
-            return self.means(found[agent], self.groups[ALL])["unseen"] or 0.0
+            return self.means(by_agent[agent], self.groups[ALL])["unseen"] or 0.0
 
-        return {agent: found[agent] for agent in sorted(found, key=unseen, reverse=True)}
+        return {agent: by_agent[agent] for agent in sorted(by_agent, key=unseen, reverse=True)}
 
     def entries(self, agent: str) -> list[tuple[Contest, Entry]]:
         """What an agent did in each fold."""
         return [
-            (one, entry) for one in self.contests for entry in one.entries if entry.agent == agent
+            (contest, entry)
+            for contest in self.contests
+            for entry in contest.entries
+            if entry.agent == agent
         ]
 
     @cached_property
@@ -77,22 +82,24 @@ class FoldSet:
         """Rules that some fold holds out, by stratum, the headline first; then all of them."""
         held_out = sorted({rule for contest in self.contests for rule in contest.exam.test})
         kinds = strata_by_rule(self.first.exam)
-        found = {
+        by_stratum = {
             name: [rule for rule in held_out if kinds.get(rule) == name]
             for name in (strata.HEADLINE, "reflex")
         }
-        return {name: rules for name, rules in found.items() if rules} | {ALL: held_out}
+        return {name: rules for name, rules in by_stratum.items() if rules} | {ALL: held_out}
 
     @staticmethod
     def means(runs: FoldRuns, rules: Sequence[int]) -> dict[str, float | None]:
         """Mean success of runs on those of some rules that they saw, and that they did not."""
         sides: dict[str, list[np.ndarray]] = {"seen": [], "unseen": []}
-        for one in runs.trainings.values():
-            is_asked = np.isin(one.rules, rules)
-            sides["seen"].append(one.scores[:, is_asked & ~one.held_out].ravel())
-            sides["unseen"].append(one.scores[:, is_asked & one.held_out].ravel())
+        for training in runs.trainings.values():
+            is_asked = np.isin(training.rules, rules)
+            sides["seen"].append(training.scores[:, is_asked & ~training.held_out].ravel())
+            sides["unseen"].append(training.scores[:, is_asked & training.held_out].ravel())
         joined = {side: np.concatenate(parts) for side, parts in sides.items()}
-        return {side: float(all_.mean()) if len(all_) else None for side, all_ in joined.items()}
+        return {
+            side: float(scores.mean()) if len(scores) else None for side, scores in joined.items()
+        }
 
     def mean(self, by_rule: np.ndarray, rules: Sequence[int]) -> float | None:
         """The mean over some rules of what is the same in every fold, given by rule."""
@@ -122,73 +129,75 @@ def group(contests: Iterable[Contest]) -> tuple[list[FoldSet], list[Contest]]:
             sets.setdefault((contest.experiment, f"{alike} {rules}"), []).append(contest)
         else:
             others.append(contest)
-    found = []
+    fold_sets = []
     for members in sets.values():
-        if len(members) > 1 and len({one.exam.split for one in members}) == len(members):
-            found.append(FoldSet(tuple(sorted(members, key=lambda one: one.exam.split))))
+        if len(members) > 1 and len({member.exam.split for member in members}) == len(members):
+            fold_sets.append(FoldSet(tuple(sorted(members, key=lambda member: member.exam.split))))
         else:
             others += members
-    return found, others
+    return fold_sets, others
 
 
-def tables(found: FoldSet) -> list[Table]:
+def tables(fold_set: FoldSet) -> list[Table]:
     """Every table of a set."""
-    return [main_table(found), cost_table(found), rule_table(found)]
+    return [fold_table(fold_set), cost_table(fold_set), fold_rule_table(fold_set)]
 
 
-def pictures(found: FoldSet) -> list[Picture]:
+def pictures(fold_set: FoldSet) -> list[Picture]:
     """Every figure of a set."""
-    return [success_picture(found), curve_picture(found)]
+    return [fold_success_picture(fold_set), fold_curve_picture(fold_set)]
 
 
-def main_table(found: FoldSet) -> Table:
+def fold_table(fold_set: FoldSet) -> Table:
     """Success on rules seen and unseen, beyond reflex first, and what being unseen costs."""
     columns = [Column("agent")]
-    shown = {name: found.groups[name] for name in (strata.HEADLINE, ALL) if name in found.groups}
+    shown = {
+        name: fold_set.groups[name] for name in (strata.HEADLINE, ALL) if name in fold_set.groups
+    }
     for name in shown:
         before = "" if name == ALL else f"{name} "
         columns += [Column(f"{before}{side}", better="high") for side in ("seen", "unseen")]
         columns.append(Column(f"{before}cost", signed=True))
     columns += [Column("runs"), Column("s per run", digits=0)]
     rows = []
-    for agent, runs in found.runs.items():
+    for agent, runs in fold_set.runs.items():
         costs = runs.costs()
         cells: list[Cell] = [agent]
         for name, rules in shown.items():
             if name in costs:
                 cells += [costs[name].seen, costs[name].unseen, costs[name].cost]
             else:
-                cells += [*found.means(runs, rules).values(), None]
-        count = sum(len(one.scores) for one in runs.trainings.values())
-        rows.append(Row((*cells, count, _seconds(found, agent))))
-    beside = [_beside(found, name) for name in shown]
-    for reference in zip(*beside, strict=True):
+                cells += [*fold_set.means(runs, rules).values(), None]
+        count = sum(len(training.scores) for training in runs.trainings.values())
+        rows.append(Row((*cells, count, _seconds(fold_set, agent))))
+    references = [_references(fold_set, name) for name in shown]
+    for reference in zip(*references, strict=True):
         label, kind, _ = reference[0]
         cells = [label]
         for (_, _, by_rule), rules in zip(reference, shown.values(), strict=True):
-            cells += [found.mean(by_rule, rules), found.mean(by_rule, rules), None]
+            cells += [fold_set.mean(by_rule, rules), fold_set.mean(by_rule, rules), None]
         rows.append(Row((*cells, None, None), kind))
-    exam = found.first.exam
-    counts = ", ".join(f"{len(rules)} {name}" for name, rules in found.groups.items())
+    exam = fold_set.first.exam
+    counts = ", ".join(f"{len(rules)} {name}" for name, rules in fold_set.groups.items())
     return Table(
-        f"{found.slug}-main",
+        f"{fold_set.slug}-main",
         "Strict success on rules seen and unseen",
         f"Each rule is held out by the runs of one fold and trained on by the others; {counts} "
         f"rules with {exam.num_columns} start tapes each. Seen and unseen have 95% t intervals "
         "over runs, about training again with these folds; cost is seen − unseen paired by rule, "
         "with a 95% interval over runs and rules. What needs no training is the same on both "
-        f"sides. {strata.about_bounds(found.bounds[ALL])} The exact ceiling is of a player that "
+        f"sides. {strata.about_bounds(fold_set.bounds[ALL])} The exact ceiling is of a player that "
         "knows the rule.",
         tuple(columns),
         tuple(rows),
     )
 
 
-def cost_table(found: FoldSet) -> Table:
+def cost_table(fold_set: FoldSet) -> Table:
     """What being unseen costs, by stratum, and the smallest cost that could have been told."""
     rows: list[Row] = []
     absent = []
-    for agent, runs in found.runs.items():
+    for agent, runs in fold_set.runs.items():
         for name, cost in runs.costs().items():
             cells = (agent, name, cost.rules, cost.seen.mean, cost.unseen.mean, cost.cost)
             rows.append(Row((*cells, cost.smallest, cost.runs)))
@@ -198,7 +207,7 @@ def cost_table(found: FoldSet) -> Table:
         f" Folds with fewer than two runs are left out ({'; '.join(absent)})." if absent else ""
     )
     return Table(
-        f"{found.slug}-cost",
+        f"{fold_set.slug}-cost",
         "The cost of unseen",
         "The mean over rules of the success of runs trained on a rule less that of runs that held "
         "it out, with a 95% interval over runs and rules; mirror images count once. Smallest: the "
@@ -211,24 +220,26 @@ def cost_table(found: FoldSet) -> Table:
     )
 
 
-def rule_table(found: FoldSet) -> Table:
+def fold_rule_table(fold_set: FoldSet) -> Table:
     """Every rule: what is possible, and what each agent reaches having seen it and not."""
-    exam, kinds = found.first.exam, strata_by_rule(found.first.exam)
-    own = {rule: contest.exam.split for contest in found.contests for rule in contest.exam.test}
+    exam, kinds = fold_set.first.exam, strata_by_rule(fold_set.first.exam)
+    own = {rule: contest.exam.split for contest in fold_set.contests for rule in contest.exam.test}
     columns = [Column("rule"), Column("type"), Column("stratum"), Column("held out by")]
     columns.append(Column("ceiling"))
-    columns += [Column(f"{agent}, {side}") for agent in found.runs for side in ("seen", "unseen")]
+    columns += [
+        Column(f"{agent}, {side}") for agent in fold_set.runs for side in ("seen", "unseen")
+    ]
     rows = []
     for place, rule in enumerate(exam.rules.tolist()):
         if rule not in own:
             continue
         cells: list[Cell] = [rule, str(exam.types[place]), kinds.get(rule), own[rule]]
-        cells.append(found.mean(found.first.ceilings, [rule]))
-        for runs in found.runs.values():
-            cells += found.means(runs, [rule]).values()
+        cells.append(fold_set.mean(fold_set.first.ceilings, [rule]))
+        for runs in fold_set.runs.values():
+            cells += fold_set.means(runs, [rule]).values()
         rows.append(Row(tuple(cells)))
     return Table(
-        f"{found.slug}-rules",
+        f"{fold_set.slug}-rules",
         "Every rule, seen and unseen",
         "Mean success of the runs trained on a rule and of those that held it out.",
         tuple(columns),
@@ -236,34 +247,34 @@ def rule_table(found: FoldSet) -> Table:
     )
 
 
-def success_picture(found: FoldSet) -> Picture:
+def fold_success_picture(fold_set: FoldSet) -> Picture:
     """Seen and unseen success on the rules that matter, beside what needs no training."""
-    name, rules = next(iter(found.groups.items()))
+    name, rules = next(iter(fold_set.groups.items()))
     drawn: dict[str, Mapping[str, Interval | float]] = {}
-    for agent, runs in found.runs.items():
+    for agent, runs in fold_set.runs.items():
         cost = runs.costs().get(name)
-        means = found.means(runs, rules)
+        means = fold_set.means(runs, rules)
         bars = {"seen": cost.seen, "unseen": cost.unseen} if cost else means
         drawn[agent] = {side: bar for side, bar in bars.items() if bar is not None}
-    for label, _, by_rule in _beside(found, name):
-        level = found.mean(by_rule, rules)
+    for label, _, by_rule in _references(fold_set, name):
+        level = fold_set.mean(by_rule, rules)
         if level is not None:
             drawn[label] = {"seen": level, "unseen": level}
     return Picture(
-        f"{found.slug}-success",
+        f"{fold_set.slug}-success",
         f"Strict success, {name} rules",
         "On rules trained on and on rules held out, with 95% t intervals over runs.",
         figures.dots(drawn, x="strict success"),
     )
 
 
-def curve_picture(found: FoldSet) -> Picture:
+def fold_curve_picture(fold_set: FoldSet) -> Picture:
     """Success in the course of training, mean over the runs of all folds."""
     panels = []
     for side, title in zip(SUBSETS, ("Rules trained on", "Rules held out"), strict=True):
         series = []
-        for agent in sorted(found.runs):
-            curves = [entry.curve for _, entry in found.entries(agent)]
+        for agent in sorted(fold_set.runs):
+            curves = [entry.curve for _, entry in fold_set.entries(agent)]
             alike = [
                 curve.success[side]
                 for curve in curves
@@ -274,12 +285,12 @@ def curve_picture(found: FoldSet) -> Picture:
                 series.append(Series(agent, curves[0].steps, tuple(float(mean) for mean in means)))
         levels = {
             label: level
-            for label, _, by_rule in _beside(found, ALL)
-            if (level := found.mean(by_rule, found.groups[ALL])) is not None
+            for label, _, by_rule in _references(fold_set, ALL)
+            if (level := fold_set.mean(by_rule, fold_set.groups[ALL])) is not None
         }
         panels.append(Panel(title, tuple(series), levels))
     return Picture(
-        f"{found.slug}-curves",
+        f"{fold_set.slug}-curves",
         "Learning curves",
         "Strict success at every evaluation: mean over the runs of all folds. Dotted: what needs "
         "no training, and the ceilings.",
@@ -296,16 +307,16 @@ def _is_trained_apart(contest: Contest) -> bool:
     return all(entry.trained_on == wanted for entry in contest.entries)
 
 
-def _beside(found: FoldSet, group: str) -> list[tuple[str, str, np.ndarray]]:
+def _references(fold_set: FoldSet, group: str) -> list[tuple[str, str, np.ndarray]]:
     """Name, kind and success by rule of what needs no training, and of what is possible for a
     player that plays for a group of rules."""
-    rows = [(name, REFERENCE, line["success"]) for name, line in found.first.baselines.items()]
-    bound = found.bounds[group]
+    rows = [(name, REFERENCE, line["success"]) for name, line in fold_set.first.baselines.items()]
+    bound = fold_set.bounds[group]
     rows += [(strata.MEMORYLESS, CEILING, bound.memoryless)]
     rows += [(strata.BLIND, CEILING, bound.blind_ceiling)]
-    return [*rows, ("exact ceiling", CEILING, found.first.ceilings)]
+    return [*rows, ("exact ceiling", CEILING, fold_set.first.ceilings)]
 
 
-def _seconds(found: FoldSet, agent: str) -> float | None:
-    known = [entry.seconds for _, entry in found.entries(agent) if entry.seconds is not None]
+def _seconds(fold_set: FoldSet, agent: str) -> float | None:
+    known = [entry.seconds for _, entry in fold_set.entries(agent) if entry.seconds is not None]
     return float(np.mean(known)) if known else None

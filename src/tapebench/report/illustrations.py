@@ -11,7 +11,7 @@ from tapebench.report import figures, style
 from tapebench.report.drawing import drawing
 from tapebench.report.figures import Picture
 from tapebench.report.style import DIM, FAINT, INK, PALETTE
-from tapebench.tasks.render import Panel as Episode
+from tapebench.tasks.render import Spacetime as Episode
 from tapebench.tasks.universe import ELEMENTARY
 
 FAMILY = ELEMENTARY.family

@@ -340,7 +340,7 @@ def _histograms(contest: Contest) -> dict[int, list[int]]:
     if task.length <= SEARCHED_BY_SCRIPT or not is_plain:
         return {}
     try:
-        found = exact.shipped_ceilings(task.length, task.horizon)
+        ceilings = exact.shipped_ceilings(task.length, task.horizon)
     except ValueError:
         return {}
-    return {rule: list(reach.histogram) for rule, reach in found.items()}
+    return {rule: list(reach.histogram) for rule, reach in ceilings.items()}

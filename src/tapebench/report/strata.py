@@ -25,8 +25,8 @@ MEMORYLESS, BLIND = "memoryless", "blind ceiling"
 
 def tables(contest: Contest) -> list[Table]:
     """Every table that these runs suffice for, success by stratum first where that is known."""
-    found = strata_table(contest)
-    return [*([found] if found else []), *findings.tables(contest)]
+    table = strata_table(contest)
+    return [*([table] if table else []), *findings.tables(contest)]
 
 
 def strata_table(contest: Contest) -> Table | None:
@@ -39,7 +39,7 @@ def strata_table(contest: Contest) -> Table | None:
     if not groups:
         return None
     rows = [
-        Row((entry.agent, *(score.success for score in success(contest, entry))))
+        Row((entry.agent, *(score.success for score in stratum_scores(contest, entry))))
         for entry in findings.ranked(contest)
     ]
     bound = bounds.bounds_by_stratum(exam)
@@ -67,13 +67,13 @@ def strata_table(contest: Contest) -> Table | None:
 
 def about_bounds(bound: bounds.Bounds) -> str:
     """What the two bounds are, and why there is none where there is none."""
-    told = (
+    definitions = (
         "Memoryless is the best policy of tape and time alone that was found, the blind ceiling "
         "what an ideal player reaches that is not told the rule; both play for the rules of a "
         "column, on both sides, so a player that plays for one side alone may be above them there."
     )
     is_whole = np.isfinite([bound.blind_ceiling, bound.memoryless]).all()
-    return told if is_whole else f"{told} {bounds.NOT_COMPUTED}"
+    return definitions if is_whole else f"{definitions} {bounds.NOT_COMPUTED}"
 
 
 def lacks_bounds(table: Table) -> bool:
@@ -82,7 +82,7 @@ def lacks_bounds(table: Table) -> bool:
     return any(all(cell is None for cell in cells) for cells in rows)
 
 
-def success(contest: Contest, entry: Entry) -> list[GroupScore]:
+def stratum_scores(contest: Contest, entry: Entry) -> list[GroupScore]:
     """An agent's success by stratum and side, with the interval of its success on a side."""
 
     def interval(part: np.ndarray, group: Group) -> Interval:

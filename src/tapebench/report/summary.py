@@ -20,7 +20,7 @@ from tapebench.stats import Interval
 
 
 @dataclass(frozen=True)
-class Row:
+class SummaryRow:
     """A line of the main table. Without training there are no intervals, only their means."""
 
     name: str
@@ -52,14 +52,14 @@ class Summary:
     tables: tuple[Table, ...]
     """The report's own main table, after success by stratum: of every contest that runs of the plan
     are in, mostly one; over folds of the set that they make up, and then the cost of unseen."""
-    rows: tuple[Row, ...]
+    rows: tuple[SummaryRow, ...]
     """Their figures, and an empty row for each agent that no run of is done."""
     failures: tuple[tuple[str, str], ...] = ()
     costs: tuple[dict[str, Any], ...] = ()
     """Over folds, what being unseen costs each agent, see `runs.folds.FoldRuns.as_dict`."""
 
 
-def summarise(
+def summarise_plan(
     plan: Plan,
     root: Path,
     baselines: Mapping[str, Baseline],
@@ -84,19 +84,21 @@ def summarise(
         main, by_stratum = findings.main_table(contest), strata.strata_table(contest)
         tables += [by_stratum, main] if by_stratum else [main]
         rows += _rows(main, by_stratum, wanted)
-    for one in sets:
-        main = folds.main_table(one)
-        tables += [main, folds.cost_table(one)]
+    for fold_set in sets:
+        main = folds.fold_table(fold_set)
+        tables += [main, folds.cost_table(fold_set)]
         rows += _rows(main, None, wanted)
     named = {row.name for row in rows}
-    rows += [Row(agent, AGENT, wanted=wanted[agent]) for agent in wanted if agent not in named]
+    rows += [
+        SummaryRow(agent, AGENT, wanted=wanted[agent]) for agent in wanted if agent not in named
+    ]
     return Summary(
         title=f"TAPE {plan.track.label}",
         facts=_facts(plan, root, contests),
         tables=tuple(tables),
         rows=tuple(rows),
         failures=tuple((failure.run, failure.reason) for failure in failures),
-        costs=tuple(runs.as_dict() for one in sets for runs in one.runs.values()),
+        costs=tuple(runs.as_dict() for fold_set in sets for runs in fold_set.runs.values()),
     )
 
 
@@ -104,7 +106,7 @@ SAME = {"seen": "ID success", "unseen": "OOD success", "cost": "drop", "runs": "
 """What columns over folds are called elsewhere."""
 
 
-def _rows(table: Table, by_stratum: Table | None, wanted: Mapping[str, int]) -> list[Row]:
+def _rows(table: Table, by_stratum: Table | None, wanted: Mapping[str, int]) -> list[SummaryRow]:
     """A main table's rows as values; OOD success also as a share of the table's ceiling. Over folds
     seen is ID, unseen OOD, and their cost the drop."""
     columns = [SAME.get(column.name, column.name) for column in table.columns]
@@ -120,7 +122,7 @@ def _rows(table: Table, by_stratum: Table | None, wanted: Mapping[str, int]) -> 
     for kind, cells in named:
         name, ood = str(cells["agent"]), _interval(cells.get("OOD success"))
         rows.append(
-            Row(
+            SummaryRow(
                 name,
                 kind,
                 **headline.get(name, {}),

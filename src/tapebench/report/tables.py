@@ -118,7 +118,7 @@ class Table:
         The best is the agent with the best mean; whoever's interval overlaps its interval is marked
         best too. Of the others the same again makes second. With one agent there is no contest.
         """
-        found = [[""] * len(self.columns) for _ in self.rows]
+        marks = [[""] * len(self.columns) for _ in self.rows]
         for place, column in enumerate(self.columns):
             if not column.better:
                 continue
@@ -136,9 +136,9 @@ class Table:
                 leader = max(left.values(), key=lambda ends: ends.mean)
                 tied = [n for n, ends in left.items() if ends.high >= leader.low]
                 for number in tied:
-                    found[number][place] = mark
+                    marks[number][place] = mark
                     del left[number]
-        return tuple(map(tuple, found))
+        return tuple(map(tuple, marks))
 
     def texts(self) -> list[tuple[str, ...]]:
         """Every cell as plain text, row by row."""

@@ -38,23 +38,23 @@ class ExamResult:
     """What has to stand beside them, see `seating.Conditions.remarks`."""
 
 
-def evaluate_or_load(who: str, exam: Exam, **given: Any) -> ExamResult:
+def evaluate_or_load(policy: str, exam: Exam, **options: Any) -> ExamResult:
     """Successes of a policy that sits `exam` now, or those in a bundle or in stored runs."""
-    path = Path(who)
+    path = Path(policy)
     if path.is_dir() or path.is_file():
         return load_result(path)
-    outcome = evaluate(who, exam, **given)
+    outcome = evaluate(policy, exam, **options)
     success = np.array([run.success for run in outcome.runs], float)
-    return ExamResult(who, exam, success, outcome.conditions.remarks)
+    return ExamResult(policy, exam, success, outcome.conditions.remarks)
 
 
 def load_result(path: Path) -> ExamResult:
     """Successes in a bundle or in stored runs."""
     if path.is_dir():
         return _read_runs(path)
-    found = bundle.verify(path)
-    success = found.episodes.success[None].astype(float)
-    return ExamResult(found.about["policy"], found.exam, success, found.conditions.remarks)
+    replayed = bundle.verify(path)
+    success = replayed.episodes.success[None].astype(float)
+    return ExamResult(replayed.about["policy"], replayed.exam, success, replayed.conditions.remarks)
 
 
 def _read_runs(path: Path) -> ExamResult:
@@ -119,7 +119,7 @@ def _contrast(a: ExamResult, b: ExamResult, rows: np.ndarray, *names: str) -> di
     """How two differ on some rules of their exam; `names` say which, to draw by."""
     ours, theirs = a.success[:, rows], b.success[:, rows]
     rng = seeding.generator(0, "compare", *names)
-    found: dict[str, Any] = {"a": float(ours.mean()), "b": float(theirs.mean())}
+    contrast: dict[str, Any] = {"a": float(ours.mean()), "b": float(theirs.mean())}
     if _is_over_seeds(a, b):
         by_seed = ours.mean(axis=2), theirs.mean(axis=2)
         tested = stats.welch(*by_seed)
@@ -127,15 +127,15 @@ def _contrast(a: ExamResult, b: ExamResult, rows: np.ndarray, *names: str) -> di
         interval = stats.paired_interval(*by_seed, rng) if is_paired else tested.difference
         if is_paired and by_seed[0].shape[1] > 1:
             in_general = stats.hierarchical_interval(by_seed[0] - by_seed[1], rng)
-            found["interval_over_rules_too"] = [in_general.low, in_general.high]
-        found["p"] = tested.p
-        found["improvement"] = stats.probability_of_improvement(*by_seed, rng).mean
+            contrast["interval_over_rules_too"] = [in_general.low, in_general.high]
+        contrast["p"] = tested.p
+        contrast["improvement"] = stats.probability_of_improvement(*by_seed, rng).mean
     else:
         interval = stats.rule_tape_bootstrap(ours.mean(axis=0) - theirs.mean(axis=0), rng)
-    found |= {"difference": interval.mean, "interval": [interval.low, interval.high]}
+    contrast |= {"difference": interval.mean, "interval": [interval.low, interval.high]}
     by_rule = ours.mean(axis=(0, 2)) - theirs.mean(axis=(0, 2))
     won, lost = int((by_rule > 0).sum()), int((by_rule < 0).sum())
-    return found | {"rules": len(rows), "rules_won": won, "rules_lost": lost}
+    return contrast | {"rules": len(rows), "rules_won": won, "rules_lost": lost}
 
 
 def _is_over_seeds(a: ExamResult, b: ExamResult) -> bool:
@@ -154,22 +154,22 @@ def _contrast_strata(a: ExamResult, b: ExamResult) -> dict[str, dict[str, Any]]:
     return document
 
 
-def unseen(sat: Sequence[ExamResult], name: str | None = None) -> dict[str, Any]:
+def unseen(exam_results: Sequence[ExamResult], name: str | None = None) -> dict[str, Any]:
     """What it costs an agent that a rule was not trained on, see `stats.cost_of_unseen`.
 
-    Each of `sat` is one or more seeds trained with a split, on that split's exam; there have to be
-    two splits and two seeds of each. They have to be of one agent: what is called otherwise is
-    refused, unless a `name` says that it is the same. Intervals are over seeds and rules.
+    Each result is of one or more seeds trained with a split, on the exam of that split; there must
+    be at least two splits with two seeds each, all of one agent. Results under different names are
+    refused unless `name` says that they are the same agent. Intervals are over seeds and rules.
     """
-    names = list(dict.fromkeys(one.name for one in sat))
+    names = list(dict.fromkeys(result.name for result in exam_results))
     if len(names) > 1 and name is None:
         raise ValueError(
             f"these are results of {names[0]} and of {names[1]}, and the seeds must be of one "
             "agent: leave some out, or say that they are with --as NAME"
         )
     groups: dict[str, list[ExamResult]] = {}
-    for one in sat:
-        groups.setdefault(one.exam.hash, []).append(one)
+    for result in exam_results:
+        groups.setdefault(result.exam.hash, []).append(result)
     exams = [group[0].exam for group in groups.values()]
     sides = ("split", "train", "test")
     for exam in exams[1:]:
@@ -180,7 +180,8 @@ def unseen(sat: Sequence[ExamResult], name: str | None = None) -> dict[str, Any]
         ]
         if differing:
             raise ValueError(
-                f"the exams differ in more than their split: {', '.join(differing)}; sit alike ones"
+                f"the exams differ in more than their split: {', '.join(differing)}; "
+                "use exams that differ in nothing else"
             )
     if len({exam.split for exam in exams}) < max(len(exams), 2):
         raise ValueError(
@@ -190,21 +191,25 @@ def unseen(sat: Sequence[ExamResult], name: str | None = None) -> dict[str, Any]
         )
     trainings = [
         stats.Training(
-            np.concatenate([one.success.mean(axis=2) for one in group]),
+            np.concatenate([result.success.mean(axis=2) for result in group]),
             exam.rules,
             exam.subsets == "ood",
         )
         for exam, group in zip(exams, groups.values(), strict=True)
     ]
-    few = [exam.split for exam, one in zip(exams, trainings, strict=True) if len(one.scores) < 2]
+    few = [
+        exam.split for exam, result in zip(exams, trainings, strict=True) if len(result.scores) < 2
+    ]
     if few:
-        raise ValueError(f"one seed tells nothing of their spread: add more of {', '.join(few)}")
+        raise ValueError(
+            f"the spread between seeds cannot be told from one: add seeds of {', '.join(few)}"
+        )
     cost = stats.cost_of_unseen(trainings)
     if cost is None:
         raise ValueError("no rules were held out by one split and trained on with another")
     return {
         "names": [name] if name else names,
-        "remarks": sorted({remark for one in sat for remark in one.remarks}),
+        "remarks": sorted({remark for result in exam_results for remark in result.remarks}),
         "exam": exams[0].name,
         "splits": {
             exam.split: {
@@ -212,9 +217,11 @@ def unseen(sat: Sequence[ExamResult], name: str | None = None) -> dict[str, Any]
                 "id": float(training.scores[:, exam.rows("id")].mean()),
                 "ood": float(training.scores[:, exam.rows("ood")].mean()),
                 "drop": asdict(stats.drop_over_rules(training)),
-                "cost": asdict(found) if (found := stats.cost_of_unseen(trainings, at)) else None,
+                "cost": asdict(own_cost)
+                if (own_cost := stats.cost_of_unseen(trainings, number))
+                else None,
             }
-            for at, (exam, training) in enumerate(zip(exams, trainings, strict=True))
+            for number, (exam, training) in enumerate(zip(exams, trainings, strict=True))
         },
         "cost": asdict(cost),
         "interval_over": "seeds and rules",
@@ -229,12 +236,12 @@ def power(
     for run in stored.runs:
         one_of("metric", metric, run)
         groups.setdefault((run["experiment"], run["agent"], run["split"]), []).append(run[metric])
-    found = []
+    rows = []
     for (experiment, agent, split), values in sorted(groups.items()):
         if len(values) < 2:
             continue
         sd = stats.pooled_sd(np.array(values))
-        found.append(
+        rows.append(
             {
                 "experiment": experiment,
                 "agent": agent,
@@ -245,6 +252,6 @@ def power(
                 "power_now": stats.power_of(len(values), difference, sd),
             }
         )
-    if not found:
+    if not rows:
         raise ValueError("no agent has two finished seeds, so their spread is unknown: run more")
-    return found
+    return rows

@@ -54,7 +54,7 @@ def _entrant(run: training.Stored) -> Entrant:
     return Entrant(run.policy, 0, Label(run.spec.seed, run.step), run.is_finite)
 
 
-def replay(
+def replay_runs(
     root: Path,
     *,
     tracks: Sequence[str] = (),

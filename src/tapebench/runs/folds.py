@@ -46,23 +46,23 @@ class FoldRuns:
     @property
     def single(self) -> tuple[str, ...]:
         """Folds with one seed, which tells nothing of the spread."""
-        return tuple(name for name, one in self.trainings.items() if len(one.scores) < 2)
+        return tuple(name for name, training in self.trainings.items() if len(training.scores) < 2)
 
     def costs(self) -> dict[str, stats.FoldCost]:
         """The cost of unseen by stratum, beyond-reflex first, and of all rules; without strata that
         have too few rules. Of the folds that have two seeds or more; empty of a single one."""
-        known = [self.trainings[name] for name in self.trainings if name not in self.single]
-        if len(known) < 2:
+        trainings = [self.trainings[name] for name in self.trainings if name not in self.single]
+        if len(trainings) < 2:
             return {}
         kinds = strata_by_rule(self.exam)
         groups: dict[str, list[int] | None] = {
             name: [rule for rule, kind in kinds.items() if kind == name] for name in STRATA
         }
-        found = {
-            name: stats.cost_over_folds(known, rules=rules, kin=self.exam.universe.twins)
+        costs = {
+            name: stats.cost_over_folds(trainings, rules=rules, kin=self.exam.universe.twins)
             for name, rules in (groups | {ALL: None}).items()
         }
-        return {name: cost for name, cost in found.items() if cost is not None}
+        return {name: cost for name, cost in costs.items() if cost is not None}
 
     def as_dict(self) -> dict[str, Any]:
         """The cost as a document."""
@@ -73,7 +73,7 @@ class FoldRuns:
             "exam": self.exam.name,
             "length": task.length,
             "horizon": task.horizon,
-            "seeds": {name: len(one.scores) for name, one in self.trainings.items()},
+            "seeds": {name: len(training.scores) for name, training in self.trainings.items()},
             "missing": list(self.missing),
             "single": list(self.single),
             "cost": {name: asdict(cost) for name, cost in self.costs().items()},
@@ -101,10 +101,10 @@ def load(paths: Sequence[Path], name: str | None = None) -> list[FoldRuns]:
                     experiment, agent, *_ = spec["id"].split("/")
                     add(experiment, agent, exam, rule_success(run, exam, spec["last"])[None])
         elif path.is_file():
-            found = bundle.verify(path)
-            if found.exam.split in folds.NAMES:
-                success = found.episodes.success.astype(float).mean(axis=1)
-                add("", found.about["policy"], found.exam, success[None])
+            replayed = bundle.verify(path)
+            if replayed.exam.split in folds.NAMES:
+                success = replayed.episodes.success.astype(float).mean(axis=1)
+                add("", replayed.about["policy"], replayed.exam, success[None])
     sets = []
     for (experiment, agent, _), by_split in rows.items():
         trainings = {

@@ -23,7 +23,7 @@ from tapebench.exam.exam import Exam
 from tapebench.runs import store, sweep, tracks
 from tapebench.runs.executors import Executor
 from tapebench.runs.sweep import Change, Failure
-from tapebench.runs.training import Report, RunSpec
+from tapebench.runs.training import ReportProgress, RunSpec
 from tapebench.tasks import splits
 
 SAMPLE = 8
@@ -80,17 +80,22 @@ def make_plan(
     seeds: Sequence[int] | None = None,
 ) -> Plan:
     """Plan a track; `names` are agents other than those of the track, `split` one other split."""
-    chosen = [split] if split else list(track.splits)
+    split_names = [split] if split else list(track.splits)
     # Workers may live in other directories.
-    chosen = [str(Path(one).resolve()) if Path(one).is_file() else one for one in chosen]
+    split_names = [
+        str(Path(split_name).resolve()) if Path(split_name).is_file() else split_name
+        for split_name in split_names
+    ]
     takes, groups = {}, []
     for name in dict.fromkeys(names or track.agents):
-        firsts = [track.spec(name, experiment=track.name, split=one) for one in chosen]
+        firsts = [
+            track.spec(name, experiment=track.name, split=split_name) for split_name in split_names
+        ]
         agents.configure(name)  # what cannot be is refused before anything is begun
-        takes[name] = estimate(firsts[0], root)
+        takes[name] = estimate_seconds(firsts[0], root)
         # Runs over folds are one set: all of them are called alike.
         called = [_name(first, root) for first in firsts]
-        experiment = next((one for one in called if one != track.name), track.name)
+        experiment = next((label for label in called if label != track.name), track.name)
         groups.append(
             [
                 replace(first, experiment=experiment, seed=seed)
@@ -101,7 +106,7 @@ def make_plan(
     groups.sort(key=lambda group: -takes[group[0].agent])
     every = tuple(spec for group in groups for spec in group)
     todo = tuple(sweep.missing(every, root))
-    named = " ".join(splits.load(one).name for one in chosen)
+    named = " ".join(splits.load(split_name).name for split_name in split_names)
     return Plan(track, named, every, todo, sweep.damaged(todo, root), takes)
 
 
@@ -125,7 +130,7 @@ def _name(spec: RunSpec, root: Path) -> str:
     return f"{spec.experiment}+{digest[:8]}"
 
 
-def estimate(spec: RunSpec, root: Path) -> float:
+def estimate_seconds(spec: RunSpec, root: Path) -> float:
     """Seconds that a run takes: measured on runs like it in this directory, else by agent."""
     setting = (root / str(spec.id)).parent
     estimates = []
@@ -169,7 +174,7 @@ def _speeds() -> dict[str, dict[str, float]]:
 
 
 def run_plan(
-    plan: Plan, root: Path, executor: Executor, *, report: Report, change: Change
+    plan: Plan, root: Path, executor: Executor, *, report: ReportProgress, change: Change
 ) -> list[Failure]:
     """Make the missing runs and return those that failed. Records how long the sweep took."""
     if not plan.todo:

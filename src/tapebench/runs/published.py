@@ -234,7 +234,7 @@ def _lay_out(
     (path / store.MARKER).write_text(json.dumps(store.marker(path), indent=1) + "\n")
 
 
-def pieces(folder: Path | None = None) -> list[Path]:
+def piece_files(folder: Path | None = None) -> list[Path]:
     """The JSON files of all pieces in a directory, by default those of the package."""
     folder = folder or Path(str(resources.files("tapebench").joinpath(FOLDER)))
     return sorted(folder.glob("*.json")) if folder.is_dir() else []
@@ -245,7 +245,7 @@ def directory() -> Path:
 
     It is made once in the user's cache; another version of the results gets another one.
     """
-    shipped = pieces()
+    shipped = piece_files()
     if not shipped:
         raise ValueError("this version comes without results: tape bench makes some")
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in shipped)).hexdigest()

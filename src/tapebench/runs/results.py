@@ -130,17 +130,17 @@ class Results:
         if not files:
             return
         rows = f"from {parquet_source(files)}"
-        chosen = "*"
+        selection = "*"
         if name != "train":
             described = connection.execute(f"describe select * {rows}").fetchall()
             is_named = "seating" in {column[0] for column in described}
             # Rows that do not name their seating are of the first.
-            chosen = (
+            selection = (
                 "* replace (coalesce(seating, 1) as seating)"
                 if is_named
                 else "*, 1::tinyint as seating"
             )
-        connection.execute(f'create table "{name}" as select {chosen} {rows}')
+        connection.execute(f'create table "{name}" as select {selection} {rows}')
 
 
 def load_results(root: str | Path, *, thorough: bool = False) -> Results:

@@ -166,7 +166,7 @@ def run_all(
     root: Path,
     *,
     workers: int | None = None,
-    report: training.Report = lambda event: None,
+    report: training.ReportProgress = lambda event: None,
     change: Change = unwatched,
     log: str | None = None,
     anew: bool = False,
@@ -354,7 +354,7 @@ def open_log(name: str | None, spec: RunSpec, root: Path) -> tuple[training.Log,
 
 def make_run(
     order: Mapping[str, Any],
-    report: training.Report,
+    report: training.ReportProgress,
     stop: Callable[[], bool],
 ) -> dict[str, Any]:
     """One attempt at a run, for any executor: whether it is `done`, `busy` or an `error`.

@@ -75,15 +75,15 @@ class Track:
 
     def rules_of(self, split: str) -> tuple[int, ...] | None:
         """Rules that evaluations ask about with another split: as many, chosen the same way."""
-        chosen, own = splits.load(split), splits.load(self.split)
-        if self.rules is None or chosen in map(splits.load, self.splits):
+        other, own = splits.load(split), splits.load(self.split)
+        if self.rules is None or other in map(splits.load, self.splits):
             return self.rules
         seen = len(set(self.rules) - set(own.test))
-        return _representative(chosen, min(seen, len(chosen.train)))
+        return _representative(other, min(seen, len(other.train)))
 
     def exam(self, **changes: Any) -> Exam:
         """The exam of this track; `changes` are options of `make_exam`, such as another split."""
-        given: dict[str, Any] = {
+        options: dict[str, Any] = {
             "split": self.split,
             "length": self.length,
             "horizon": self.horizon,
@@ -91,12 +91,12 @@ class Track:
             "episodes": self.episodes,
             "rules": None if self.rules is None else list(self.rules),
         }
-        return make_exam(**given | changes)
+        return make_exam(**options | changes)
 
     def spec(self, agent: str, seed: int = 0, **changes: Any) -> training.RunSpec:
         """A run of this track; `changes` are fields of `RunSpec`, such as another split."""
         split = changes.get("split") or self.split
-        given: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "split": split,
             "length": self.length,
             "horizon": self.horizon,
@@ -108,7 +108,7 @@ class Track:
             "rules": self.rules_of(split),
             "track": f"{self.name}-{self.version}",
         }
-        return training.RunSpec(agent=agent, seed=seed, **given | changes)
+        return training.RunSpec(agent=agent, seed=seed, **fields | changes)
 
 
 AGENTS = ("dqn", "rad", "curl", "pearl", "ppo", "ppo-dr", "dreamer")
@@ -238,13 +238,13 @@ def dump_tracks(every: Sequence[Track]) -> str:
 def tracks() -> dict[str, Track]:
     """The shipped tracks by what they are called."""
     text = resources.files("tapebench").joinpath("data/tracks.json").read_text()
-    found = {}
+    by_label = {}
     for label, fields in json.loads(text).items():
         shipped_hash = fields.pop("hash")
         lists = {key: tuple(value) for key, value in fields.items() if isinstance(value, list)}
-        found[label] = Track(**fields | lists)
-        assert found[label].hash == shipped_hash, f"track {label} was changed"
-    return found
+        by_label[label] = Track(**fields | lists)
+        assert by_label[label].hash == shipped_hash, f"track {label} was changed"
+    return by_label
 
 
 def get_track(name: str) -> Track:

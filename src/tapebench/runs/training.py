@@ -176,7 +176,7 @@ def from_dict(document: Mapping[str, Any]) -> RunSpec:
         raise ValueError(f"this is not the spec of a run: {error}") from None
 
 
-Report = Callable[[dict[str, Any]], Any]
+ReportProgress = Callable[[dict[str, Any]], Any]
 """Progress of a run: `run`, `step`, `steps`, `speed`, `id` and `ood` success if evaluated, and a
 `note` if there is one."""
 
@@ -193,7 +193,7 @@ def run(
     spec: RunSpec,
     root: Path,
     *,
-    report: Report = lambda event: None,
+    report: ReportProgress = lambda event: None,
     stop: Callable[[], bool] = lambda: False,
     log: Log = lambda step, scalars: None,
     anew: bool = False,
@@ -217,7 +217,7 @@ class OpenRun(NamedTuple):
 
 
 def run_together(
-    runs: Sequence[OpenRun], *, report: Report, stop: Callable[[], bool] = lambda: False
+    runs: Sequence[OpenRun], *, report: ReportProgress, stop: Callable[[], bool] = lambda: False
 ) -> None:
     """Train runs that differ in their seeds alone as one program, vmapped over them.
 
@@ -255,7 +255,7 @@ def run_together(
 class _Trainer:
     """A run in progress."""
 
-    def __init__(self, run: OpenRun, report: Report, together: int = 1) -> None:
+    def __init__(self, run: OpenRun, report: ReportProgress, together: int = 1) -> None:
         import jax
 
         from tapebench.agents import api
@@ -318,7 +318,7 @@ class _Trainer:
         from tapebench.agents import api
 
         opened, last = self.opened, self.spec.last
-        summary = summarise(opened.read("curve"), opened.read("eval"), last)
+        summary = summarise_run(opened.read("curve"), opened.read("eval"), last)
         if not is_finite(api.to_arrays(self.state)):
             summary["diverged"] = True
         opened.finish(summary)
@@ -399,7 +399,7 @@ def _about(spec: RunSpec) -> dict[str, Any]:
     return about
 
 
-def summarise(curve: files.Columns, episodes: files.Columns, last: int) -> dict[str, Any]:
+def summarise_run(curve: files.Columns, episodes: files.Columns, last: int) -> dict[str, Any]:
     """A run in a few numbers: means over its last evaluations, by subset, by type and by the steps
     that a tape needs.
 

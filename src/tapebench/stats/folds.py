@@ -82,7 +82,7 @@ def cost_over_folds(
         [training.rules.tolist().index(rule) for rule in names.tolist()] for training in trainings
     ]
     held_out = np.array(
-        [training.held_out[at] for training, at in zip(trainings, columns, strict=True)]
+        [training.held_out[indices] for training, indices in zip(trainings, columns, strict=True)]
     ).reshape(len(trainings), len(names))
     if (held_out.sum(axis=0) > 1).any():
         raise ValueError("a rule is held out by two trainings: these are no folds")
@@ -90,25 +90,25 @@ def cost_over_folds(
     fold = held_out[:, within].argmax(axis=0)
     labels = [kin(rule) for rule in names[within].tolist()]
     classes = np.array([labels.index(label) for label in labels], int)
-    if any(len({*classes[fold == at].tolist()}) < 2 for at in range(len(trainings))):
+    if any(len({*classes[fold == number].tolist()}) < 2 for number in range(len(trainings))):
         return None
     scores = [
-        training.scores[:, np.array(at)[within]]
-        for training, at in zip(trainings, columns, strict=True)
+        training.scores[:, np.array(indices)[within]]
+        for training, indices in zip(trainings, columns, strict=True)
     ]
-    found = estimate(scores, fold, classes)
+    cost = estimate_cost(scores, fold, classes)
     own, others = _weights(scores, fold)
     return FoldCost(
-        cost=_interval(found),
+        cost=_interval(cost),
         seen=within_0_and_1(_interval(_over_runs(scores, others))),
         unseen=within_0_and_1(_interval(_over_runs(scores, own))),
-        smallest=float(found.smallest),
+        smallest=float(cost.smallest),
         rules=len(within),
         runs=sum(map(len, scores)),
     )
 
 
-def estimate(scores: Sequence[np.ndarray], fold: np.ndarray, classes: np.ndarray) -> Estimate:
+def estimate_cost(scores: Sequence[np.ndarray], fold: np.ndarray, classes: np.ndarray) -> Estimate:
     """The cost from success `[..., S, R]` in each fold, the `fold` that holds out each rule `[R]`,
     and the class of kin that it belongs to `[R]`.
 
@@ -122,12 +122,15 @@ def estimate(scores: Sequence[np.ndarray], fold: np.ndarray, classes: np.ndarray
     weights, is_own = other_weights - own_weights, own_weights > 0
     runs = _over_runs(scores, weights)
     same_class = np.eye(classes.max() + 1)[classes]
-    by_rule = sum((weight * one).sum(axis=-2) for weight, one in zip(weights, scores, strict=True))
+    by_rule = sum(
+        (weight * fold_scores).sum(axis=-2)
+        for weight, fold_scores in zip(weights, scores, strict=True)
+    )
     rules: np.ndarray = np.zeros(())
     noise, freedom_of_rules = rules, 0
-    for own, weight, one in zip(is_own, weights, scores, strict=True):
-        inflation = one.shape[-2] / (one.shape[-2] - 1)
-        luck = one - one.mean(axis=-2, keepdims=True)
+    for own, weight, fold_scores in zip(is_own, weights, scores, strict=True):
+        inflation = fold_scores.shape[-2] / (fold_scores.shape[-2] - 1)
+        luck = fold_scores - fold_scores.mean(axis=-2, keepdims=True)
         for side in (own, ~own):
             noise = noise + inflation * _spread(luck * weight, side, same_class).sum(axis=-1)
         rules = rules + _spread(by_rule, own, same_class)
@@ -143,7 +146,7 @@ def estimate(scores: Sequence[np.ndarray], fold: np.ndarray, classes: np.ndarray
 
 def _weights(scores: Sequence[np.ndarray], fold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """What a run of each fold counts for in the mean over rules unseen and seen, each `[F, R]`."""
-    seeds = np.array([one.shape[-2] for one in scores])
+    seeds = np.array([fold_scores.shape[-2] for fold_scores in scores])
     is_own = fold == np.arange(len(scores))[:, None]
     own = is_own / seeds[:, None] / len(fold)
     return own, ~is_own / (seeds.sum() - seeds[fold]) / len(fold)
@@ -153,16 +156,16 @@ def _over_runs(scores: Sequence[np.ndarray], weights: np.ndarray) -> Estimate:
     """A weighted sum with its standard error from how the seeds of a fold differ, folds pooled."""
     total: np.ndarray = np.zeros(())
     variance, freedom = total, 0
-    for one, weight in zip(scores, weights, strict=True):
-        sums, seeds = (one * weight).sum(axis=-1), one.shape[-2]
+    for fold_scores, weight in zip(scores, weights, strict=True):
+        sums, seeds = (fold_scores * weight).sum(axis=-1), fold_scores.shape[-2]
         total = total + sums.sum(axis=-1)
         variance = variance + seeds * np.var(sums, axis=-1, ddof=1)
         freedom += seeds - 1
     return Estimate(total, np.sqrt(variance), np.array(float(freedom)))
 
 
-def _interval(found: Estimate) -> Interval:
-    mean, half = float(found.mean), float(found.half_width)
+def _interval(estimate: Estimate) -> Interval:
+    mean, half = float(estimate.mean), float(estimate.half_width)
     return Interval(mean, mean - half, mean + half)
 
 

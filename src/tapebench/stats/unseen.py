@@ -1,8 +1,8 @@
 """What it costs that a rule was not trained on: the same rules, seen by some and not by others.
 
 The drop from seen to held-out rules compares different rules, and which ones were held out decides
-much of it. Two trainings that held out different rules allow for another comparison: each rule is
-then held against itself.
+much of it. Two trainings that held out different rules allow a paired comparison: the same rule,
+trained on and held out.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Training:
 def drop_over_rules(training: Training) -> Interval:
     """Mean success on seen rules less that on held-out ones, with an interval over seeds *and*
     rules: about training again with other rules like these on either side."""
-    at = ~training.held_out, training.held_out
-    sides = [training.scores[:, side] for side in at]
+    masks = ~training.held_out, training.held_out
+    sides = [training.scores[:, side] for side in masks]
     if min(side.shape[1] for side in sides) < 2 or len(training.scores) < 2:
         raise ValueError("two seeds and two rules on each side are needed to tell of their spread")
     by_seed = sides[0].mean(axis=1) - sides[1].mean(axis=1)
@@ -66,18 +66,20 @@ def cost_of_unseen(trainings: Sequence[Training], of: int | None = None) -> Inte
     once.
     """
     if any(len(training.scores) < 2 for training in trainings):
-        raise ValueError("one of the seeds tells nothing of their spread: at least two needed")
+        raise ValueError("each training needs two seeds or more, to show their spread")
     if not trainings:
         return None
     known = np.unique(np.concatenate([training.rules for training in trainings]))
-    asked = np.array([np.isin(known, training.rules) for training in trainings])
-    held_out = np.array([np.isin(known, one.rules[one.held_out]) for one in trainings])
-    seen = asked & ~held_out
-    means = np.zeros(asked.shape)
+    is_asked = np.array([np.isin(known, training.rules) for training in trainings])
+    held_out = np.array(
+        [np.isin(known, training.rules[training.held_out]) for training in trainings]
+    )
+    seen = is_asked & ~held_out
+    means = np.zeros(is_asked.shape)
     for row, training in enumerate(trainings):
         means[row, np.searchsorted(known, training.rules)] = training.scores.mean(axis=0)
 
-    weights, spread = np.zeros(asked.shape), np.zeros(len(known))
+    weights, spread = np.zeros(is_asked.shape), np.zeros(len(known))
     pairs, crossed = 0, np.zeros(len(known), bool)
     for a in range(len(trainings)) if of is None else (of,):
         for b in range(len(trainings)):

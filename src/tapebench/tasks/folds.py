@@ -38,7 +38,7 @@ def core_measures(universe: Universe = ELEMENTARY) -> dict[int, Measure]:
 @cache
 def core_strata(universe: Universe = ELEMENTARY) -> dict[int, str]:
     """The stratum of every rule in the task of the folds."""
-    return {rule: found.stratum for rule, found in core_measures(universe).items()}
+    return {rule: numbers.stratum for rule, numbers in core_measures(universe).items()}
 
 
 @cache
@@ -108,9 +108,9 @@ def _even_out(
         ]
         best = (0, 0, 0, 0, 0)
         for a, b in combinations(range(len(hands)), 2):
-            for (i, mine), (j, theirs) in product(enumerate(hands[a]), enumerate(hands[b])):
-                if kind(mine) == kind(theirs):
-                    moved = (worth(theirs) - worth(mine)) * sum(sizes)
+            for (i, orbit_a), (j, orbit_b) in product(enumerate(hands[a]), enumerate(hands[b])):
+                if kind(orbit_a) == kind(orbit_b):
+                    moved = (worth(orbit_b) - worth(orbit_a)) * sum(sizes)
                     gain = above[a] ** 2 + above[b] ** 2
                     gain -= (above[a] + moved) ** 2 + (above[b] - moved) ** 2
                     best = max(best, (gain, a, b, i, j))
@@ -121,8 +121,8 @@ def _even_out(
 
 
 def _leave_out(every: Parts, number: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    kept = [rule for place, part in enumerate(every) if place != number for rule in part]
-    return tuple(sorted(kept)), every[number]
+    train = [rule for place, part in enumerate(every) if place != number for rule in part]
+    return tuple(sorted(train)), every[number]
 
 
 GENERATORS: dict[str, Callable[[int], tuple[tuple[int, ...], tuple[int, ...]]]] = {

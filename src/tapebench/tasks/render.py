@@ -21,7 +21,7 @@ ZERO, ONE, FLIPPED_ZERO, FLIPPED_ONE = "·", "█", "○", "◙"
 
 
 @dataclass(frozen=True)
-class Panel:
+class Spacetime:
     """One episode to draw."""
 
     title: str
@@ -61,7 +61,7 @@ def picture(tapes: Any, cells: Sequence[int], rows: int) -> np.ndarray:
     return pixels
 
 
-def print_panels(panels: Sequence[Panel]) -> None:
+def print_panels(panels: Sequence[Spacetime]) -> None:
     """Print the diagrams to the terminal, side by side where they fit."""
     from rich.console import Console
     from rich.table import Table

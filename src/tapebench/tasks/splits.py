@@ -115,12 +115,12 @@ def farthest_points(count: int, first: int | None = None) -> tuple[int, ...]:
         # Distances to the mean, scaled by the number of rules to stay in integers.
         offsets = points * len(points) - points.sum(axis=0)
         first = int((offsets**2).sum(axis=1).argmax())
-    chosen = [first]
+    rules = [first]
     nearest = ((points - points[first]) ** 2).sum(axis=1)
-    while len(chosen) < count:
-        chosen.append(int(nearest.argmax()))
-        nearest = np.minimum(nearest, ((points - points[chosen[-1]]) ** 2).sum(axis=1))
-    return tuple(sorted(chosen))
+    while len(rules) < count:
+        rules.append(int(nearest.argmax()))
+        nearest = np.minimum(nearest, ((points - points[rules[-1]]) ** 2).sum(axis=1))
+    return tuple(sorted(rules))
 
 
 def random_rules(count: int, seed: int) -> tuple[int, ...]:
@@ -138,17 +138,17 @@ def difficulties() -> dict[str, np.ndarray]:
     exact. Those at 32 cells but the ceiling were measured once on the exam and stay as they were
     then: splits must not move because a policy draws otherwise.
     """
-    found, rules = {}, ELEMENTARY.rules
+    measures, rules = {}, ELEMENTARY.rules
     for length in CEILING_LENGTHS:
         solved = ELEMENTARY.ceilings(length, length)
-        found[f"ceiling L{length}"] = [solved[rule].solvable_excluding_goal for rule in rules]
+        measures[f"ceiling L{length}"] = [solved[rule].solvable_excluding_goal for rule in rules]
     chances = ELEMENTARY.chances(CHANCE_LENGTH, CHANCE_LENGTH)
     for policy, by_rule in chances.items():
-        found[f"{policy} L{CHANCE_LENGTH}"] = [by_rule[rule] for rule in rules]
+        measures[f"{policy} L{CHANCE_LENGTH}"] = [by_rule[rule] for rule in rules]
     measured = resources.files("tapebench").joinpath("data/difficulty-L32-H32.json").read_text()
     for policy, success in json.loads(measured)["success"].items():
-        found[f"{policy} L32"] = success
-    return {name: np.array(by_rule) for name, by_rule in found.items()}
+        measures[f"{policy} L32"] = success
+    return {name: np.array(by_rule) for name, by_rule in measures.items()}
 
 
 def matched_rules(count: int, seed: int, starts: int = 100) -> tuple[int, ...]:
@@ -358,23 +358,23 @@ def load(name: str | Path | Split) -> Split:
             raw = file.read(_MAX_FILE + 1)
         if len(raw) > _MAX_FILE:
             raise ValueError(f"{path} is too large for a split file (over {_MAX_FILE} bytes)")
-        found = parse(raw.decode("utf-8-sig"), str(path))
+        split = parse(raw.decode("utf-8-sig"), str(path))
     except UnicodeDecodeError:
         raise ValueError(f"cannot read split file {path}: not a text file") from None
     except OSError as error:
         raise ValueError(f"cannot read split file {str(path)[:80]}: {error.strerror}") from None
-    if found.name in _NAMED and found.hash != _load_shipped(found.name).hash:
+    if split.name in _NAMED and split.hash != _load_shipped(split.name).hash:
         raise ValueError(
-            f"{path} calls itself {found.name}, as a split that comes with the package and has "
+            f"{path} calls itself {split.name}, as a split that comes with the package and has "
             "other rules: give it another name"
         )
-    return found
+    return split
 
 
 def select(split: str | Path | Split, which: Any) -> tuple[int, ...]:
     """The rules meant by `"train"`, `"test"`, `"all"`, one rule, or a list of rules."""
-    chosen = load(split)
-    sides = {"all": chosen.universe.rules, "train": chosen.train, "test": chosen.test}
+    split = load(split)
+    sides = {"all": split.universe.rules, "train": split.train, "test": split.test}
     if isinstance(which, str):
         if which in sides:
             return sides[which]

@@ -27,7 +27,7 @@ class Universe:
     @cached_property
     def features(self) -> Mapping[int, features.Rule]:
         """Features, type and relatives by rule."""
-        return {row.rule: row for row in features.table()}
+        return {row.rule: row for row in features.feature_table()}
 
     def ceilings(self, length: int, horizon: int) -> Mapping[int, exact.Reach]:
         """Exact reachability of the zero tape by rule, where it is shipped; else a `ValueError`."""
@@ -48,12 +48,12 @@ class Universe:
 
         They are its images under the symmetries that keep the goal of zeros.
         """
-        found, waiting = {rule}, [rule]
+        orbit, waiting = {rule}, [rule]
         while waiting:
             images = {symmetry.on_rule(waiting[-1]) for symmetry in self._keeping_zeros}
-            waiting = [*waiting[:-1], *(images - found)]
-            found |= images
-        return tuple(sorted(found))
+            waiting = [*waiting[:-1], *(images - orbit)]
+            orbit |= images
+        return tuple(sorted(orbit))
 
     @cached_property
     def _keeping_zeros(self) -> tuple[Symmetry, ...]:

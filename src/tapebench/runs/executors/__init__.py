@@ -32,7 +32,7 @@ class Executor(Protocol):
         ...
 
     def run(
-        self, specs: Sequence[RunSpec], root: Path, report: training.Report, change: Change
+        self, specs: Sequence[RunSpec], root: Path, report: training.ReportProgress, change: Change
     ) -> list[Failure]:
         """Make every run and return those that failed."""
         ...
@@ -50,7 +50,7 @@ class Local:
         return self.workers or len(os.sched_getaffinity(0))
 
     def run(
-        self, specs: Sequence[RunSpec], root: Path, report: training.Report, change: Change
+        self, specs: Sequence[RunSpec], root: Path, report: training.ReportProgress, change: Change
     ) -> list[Failure]:
         return sweep.run_all(specs, root, workers=self.workers, report=report, change=change)
 

@@ -65,7 +65,7 @@ class Ray:
         return self.workers or len(os.sched_getaffinity(0))
 
     def run(
-        self, specs: Sequence[RunSpec], root: Path, report: training.Report, change: Change
+        self, specs: Sequence[RunSpec], root: Path, report: training.ReportProgress, change: Change
     ) -> list[Failure]:
         require("ray", "ray")
         with _connected(self.address, self.slots, self.insecure):
@@ -269,7 +269,9 @@ class _Held:
 class _Driver:
     """One sweep, seen from the process that was started by the user."""
 
-    def __init__(self, executor: Ray, root: Path, report: training.Report, change: Change) -> None:
+    def __init__(
+        self, executor: Ray, root: Path, report: training.ReportProgress, change: Change
+    ) -> None:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

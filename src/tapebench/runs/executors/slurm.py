@@ -54,7 +54,7 @@ class Slurm:
         return self.jobs
 
     def run(
-        self, specs: Sequence[RunSpec], root: Path, report: training.Report, change: Change
+        self, specs: Sequence[RunSpec], root: Path, report: training.ReportProgress, change: Change
     ) -> list[Failure]:
         require("submitit", "slurm")
         failures: dict[str, str] = {}
@@ -163,7 +163,7 @@ class _Array:
         executor: Slurm,
         folder: Path,
         specs: Sequence[RunSpec],
-        report: training.Report,
+        report: training.ReportProgress,
         change: Change,
     ) -> None:
         self.executor, self.folder = executor, folder

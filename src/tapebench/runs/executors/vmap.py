@@ -45,7 +45,7 @@ class Vmap:
         self,
         specs: Sequence[RunSpec],
         root: Path,
-        report: training.Report,
+        report: training.ReportProgress,
         change: Change = sweep.unwatched,
     ) -> list[Failure]:
         if self.together < 1:
@@ -71,7 +71,7 @@ class Vmap:
         orders: Sequence[Order],
         root: Path,
         ledger: Ledger,
-        report: training.Report,
+        report: training.ReportProgress,
         stop: Callable[[], bool],
     ) -> None:
         """One attempt at some runs that differ in their seeds alone."""

@@ -407,7 +407,7 @@ def print_strata(document: dict[str, Any]) -> None:
     """Success by stratum, beyond-reflex first, next to baselines and bounds."""
     from rich.table import Column, Table
 
-    from tapebench.exam.bounds import NOT_COMPUTED
+    from tapebench.exam import bounds
     from tapebench.exam.by_stratum import ABOUT
 
     console = screen()
@@ -446,7 +446,9 @@ def print_strata(document: dict[str, Any]) -> None:
     console.print(table)
     console.print(ABOUT, highlight=False)
     if all(row["blind_ceiling"] is None or row["memoryless"] is None for *_, row in rows):
-        console.print(NOT_COMPUTED, highlight=False)
+        console.print(bounds.NOT_COMPUTED, highlight=False)
+    else:
+        console.print(bounds.ABOUT, highlight=False)
     for side, row in document["by_stratum"].get("impossible", {}).items():
         if row["success"] is not None:
             console.print(

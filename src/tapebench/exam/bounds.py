@@ -31,6 +31,12 @@ LONGEST_MEMORYLESS = 10
 VERSION = 2
 """Of the kept figures."""
 
+ABOUT = (
+    "Memoryless is the best policy of tape and time alone that was found, the blind ceiling what "
+    "an ideal player reaches that is not told the rule; both play for the rules of a column, on "
+    "both sides, so a player that plays for one side alone may be above them there."
+)
+
 NOT_COMPUTED = (
     f"Memoryless policies are computed up to {LONGEST_MEMORYLESS} cells and blind ceilings up to "
     f"{LONGEST}, without noise and hidden cells: else there is a dash."

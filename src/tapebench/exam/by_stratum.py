@@ -128,8 +128,8 @@ def mean_by_stratum(by_rule: np.ndarray, exam: Exam) -> list[float | None]:
     """
 
     def mean(group: Group) -> float | None:
-        found = float(by_rule[group.rows].mean())
-        return found if group.is_shown and np.isfinite(found) else None
+        success = float(by_rule[group.rows].mean())
+        return success if group.is_shown and np.isfinite(success) else None
 
     return [mean(group) for group in groups(exam)]
 

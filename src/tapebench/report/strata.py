@@ -67,13 +67,8 @@ def strata_table(contest: Contest) -> Table | None:
 
 def about_bounds(bound: bounds.Bounds) -> str:
     """What the two bounds are, and why there is none where there is none."""
-    definitions = (
-        "Memoryless is the best policy of tape and time alone that was found, the blind ceiling "
-        "what an ideal player reaches that is not told the rule; both play for the rules of a "
-        "column, on both sides, so a player that plays for one side alone may be above them there."
-    )
     is_whole = np.isfinite([bound.blind_ceiling, bound.memoryless]).all()
-    return definitions if is_whole else f"{definitions} {bounds.NOT_COMPUTED}"
+    return bounds.ABOUT if is_whole else f"{bounds.ABOUT} {bounds.NOT_COMPUTED}"
 
 
 def lacks_bounds(table: Table) -> bool:

@@ -69,15 +69,17 @@ def test_a_ray_cluster_that_loses_workers_and_nodes_ends_with_the_same_rows(tmp_
     assert typed["failures"] == []
     assert typed["facts"]["runs"] == "1 of 1 done"
     assert "ray" in typed["facts"]["wall clock"]
-    for name, folder, specs in (
-        ("worker killed", "killed", SPECS[:2]),
-        ("brought back", "brought", SPECS[:2]),
-        ("node lost", "lost", SPECS),
+    # Of two tasks one is killed; in the end a node is lost with the task that it has.
+    for name, folder, specs, struck in (
+        ("brought back", "brought", SPECS[:2], [1]),
+        ("shared", "shared", SPECS, [1, 1]),
     ):
         assert found[name]["failures"] == []
-        assert found[name]["disturbed"]
+        assert found[name]["struck"] == struck
         assert found[name]["finished"] == len(specs)
         same_rows(specs, tmp_path / folder, local)
+    # With a node the reports may be lost, not so with a task.
+    assert found["brought back"]["reported"] == [str(spec.id) for spec in SPECS[:2]]
 
 
 def test_a_cluster_that_is_not_there_is_one_clear_line(tmp_path, monkeypatch):
@@ -222,22 +224,24 @@ def test_an_array_of_jobs_makes_the_same_rows(tmp_path, local):
 
 
 @pytest.mark.parametrize("accident", ["killed", "preempted"])
-def test_a_job_that_is_stopped_loses_nothing(tmp_path, local, accident):
+def test_a_job_that_is_stopped_loses_nothing(tmp_path, local, halts, accident):
     pytest.importorskip("submitit")
-    heard = []
-
-    def report(event):
-        if not heard:
-            job = next((tmp_path / "slurm").glob("*/jobs/*_submitted.pkl")).name.split("_")[0]
-            # submitit's local jobs are named by the process that watches over them.
-            if accident == "killed":
-                lose([int(job), *children(int(job))])
-            else:
-                os.kill(children(int(job))[0], signal.SIGUSR2)
-        heard.append(event)
-
     two = SPECS[:2]
-    assert Slurm(jobs=1, cluster="local").run(two, tmp_path, report, ignore) == []
+    run = tmp_path / str(two[0].id)
+
+    def stop(pids):
+        assert store.load_checkpoint(run)[0] == 400
+        assert not (run / store.MARKER).exists()
+        job = next((tmp_path / "slurm").glob("*/jobs/*_submitted.pkl")).name.split("_")[0]
+        # submitit's local jobs are named by the process that watches over them.
+        assert pids == children(int(job))
+        if accident == "killed":
+            lose([int(job), *pids])
+        else:
+            os.kill(pids[0], signal.SIGUSR2)
+
+    with halts.met([halts.add(two[0].id, 800)], stop):
+        assert Slurm(jobs=1, cluster="local").run(two, tmp_path, ignore, ignore) == []
     # A preempted job is queued again; of a killed one the next array takes over.
     assert len(list((tmp_path / "slurm").iterdir())) == (2 if accident == "killed" else 1)
     same_rows(two, tmp_path, local)

@@ -48,6 +48,8 @@ use_own_core()
 # starts, but not among those of the user.
 CACHE = ROOT / ".pytest_cache" / "cache-home"
 os.environ["XDG_CACHE_HOME"] = str(CACHE)
+# All of them: operations outside of a program are one each, and tests have thousands.
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 # Most programs of the suite run for less time than they take to compile, which this halves. It is
 # set for all that is compared, here and in the processes that tests start.
@@ -122,20 +124,19 @@ def _in_an_empty_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture(autouse=True)
-def _keep_programs_that_compile_soon_too():
-    """Each time, as every command that trains says again what is kept."""
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+MANY_MAPPINGS = 10_000
+"""Of the 65,530 that Linux gives a process by default, so that most are left for the next file."""
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _let_compiled_programs_go():
-    """Each holds a dozen or more of the 65,530 mappings that Linux gives a process by default.
-
-    With none left, XLA ends the process with a segmentation fault.
+    """Each holds a dozen or more mappings. With none left, XLA ends the process with a segmentation
+    fault. Until there are many, the next file of tests may use what is there.
     """
     yield
-    jax.clear_caches()
+    with open("/proc/self/maps", "rb") as mappings:
+        if sum(1 for _ in mappings) > MANY_MAPPINGS:
+            jax.clear_caches()
 
 
 @pytest.fixture

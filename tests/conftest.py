@@ -1,3 +1,4 @@
+import fcntl
 import os
 import signal
 import sys
@@ -64,6 +65,7 @@ import shape_checks  # noqa: E402
 
 shape_checks.install()
 
+import sweeps  # noqa: E402
 from tapebench.base import files  # noqa: E402
 from tapebench.runs import training  # noqa: E402
 
@@ -149,6 +151,19 @@ def own_cache(tmp_path, monkeypatch):
     files.user_cache().mkdir(parents=True)
     (files.user_cache() / "jax").symlink_to(programs)
     return files.user_cache()
+
+
+@pytest.fixture(scope="session")
+def tiny_runs(tmp_path_factory):
+    """Two agents of a tiny track with three seeds each, really trained, once for all workers."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+    with (root / "tiny-runs.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (root / "tiny-runs").exists():
+            sweeps.train_tiny(tmp_path_factory.mktemp("tiny")).rename(root / "tiny-runs")
+    return root / "tiny-runs"
 
 
 @pytest.fixture

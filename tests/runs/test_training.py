@@ -17,6 +17,7 @@ import pytest
 
 from commands import tape
 from ray_cluster import children, lose
+from stored_runs import finish_run
 from sweeps import SHORT_RUN as SPEC
 from sweeps import same_results
 from tapebench.base import files
@@ -156,19 +157,24 @@ def test_a_worker_keeps_to_one_core_that_no_other_has(tmp_path, all_cores, worke
     two, sums are added up in another order."""
     first, *others = all_cores[:2]
     os.sched_setaffinity(0, all_cores[:2])
-    seen = {}
+    specs = [replace(SPEC, seed=seed) for seed in range(workers)]
+    for spec in specs:
+        finish_run(tmp_path, spec)  # what a worker finds done it need not train
+    seen, done = {}, []
 
-    def report(event):
-        for pid in children(os.getpid()):
-            seen[pid] = frozenset(os.sched_getaffinity(pid))
+    def change(run, state, reason):
+        if state == "done":
+            done.append(run)
+            for pid in children(os.getpid()):
+                seen[pid] = frozenset(os.sched_getaffinity(pid))
 
     with ExitStack() as stack:
         if taken:  # as by a worker of another sweep
             held = sweep.take_core([first])
             stack.enter_context(held)
             os.sched_setaffinity(0, all_cores[:2])
-        specs = [replace(SPEC, seed=seed) for seed in range(workers)]
-        assert sweep.run_all(specs, tmp_path, workers=workers, report=report) == []
+        assert sweep.run_all(specs, tmp_path, workers=workers, change=change) == []
+    assert len(done) == workers
     expected = others[:1] or [first] if taken else [first, *others][:workers]
     assert set(seen.values()) == {frozenset({core}) for core in expected}
 

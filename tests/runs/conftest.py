@@ -18,4 +18,5 @@ def halts(tmp_path_factory, monkeypatch):
     halts = Halts(tmp_path_factory.mktemp("halts") / "points")
     for name, value in halts.environment.items():
         monkeypatch.setenv(name, value)
-    return halts
+    yield halts
+    halts.end()

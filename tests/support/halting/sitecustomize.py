@@ -1,4 +1,4 @@
-"""Stops a process just before it names a checkpoint that a test waits for; see `halts.py`."""
+"""Stops a process just before it names a file of a run that a test waits for; see `halts.py`."""
 
 import os
 import signal
@@ -12,11 +12,12 @@ def halt(event, arguments):
     if event != "os.rename":
         return
     path = Path(os.fsdecode(arguments[1]))
-    if path.parent.name != "checkpoints":
+    if path.parent == FOLDER:
         return
-    point = FOLDER / "+".join((*path.parts[-6:-2], path.name))
+    run = path.parts[-6:-2] if path.parent.name == "checkpoints" else path.parts[-5:-1]
+    point = FOLDER / "+".join((*run, path.name))
     try:
-        point.rename(point.with_suffix(f".{os.getpid()}"))
+        point.rename(f"{point}.{os.getpid()}")
     except FileNotFoundError:
         return  # no test waits for it, or not for another process to come here
     os.kill(os.getpid(), signal.SIGSTOP)

@@ -1,3 +1,4 @@
+import fcntl
 import os
 import signal
 import sys
@@ -48,6 +49,8 @@ use_own_core()
 # starts, but not among those of the user.
 CACHE = ROOT / ".pytest_cache" / "cache-home"
 os.environ["XDG_CACHE_HOME"] = str(CACHE)
+# All of them: operations outside of a program are one each, and tests have thousands.
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 # Most programs of the suite run for less time than they take to compile, which this halves. It is
 # set for all that is compared, here and in the processes that tests start.
@@ -62,6 +65,7 @@ import shape_checks  # noqa: E402
 
 shape_checks.install()
 
+import sweeps  # noqa: E402
 from tapebench.base import files  # noqa: E402
 from tapebench.runs import training  # noqa: E402
 
@@ -122,20 +126,19 @@ def _in_an_empty_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture(autouse=True)
-def _keep_programs_that_compile_soon_too():
-    """Each time, as every command that trains says again what is kept."""
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+MANY_MAPPINGS = 10_000
+"""Of the 65,530 that Linux gives a process by default, so that most are left for the next file."""
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _let_compiled_programs_go():
-    """Each holds a dozen or more of the 65,530 mappings that Linux gives a process by default.
-
-    With none left, XLA ends the process with a segmentation fault.
+    """Each holds a dozen or more mappings. With none left, XLA ends the process with a segmentation
+    fault. Until there are many, the next file of tests may use what is there.
     """
     yield
-    jax.clear_caches()
+    with open("/proc/self/maps", "rb") as mappings:
+        if sum(1 for _ in mappings) > MANY_MAPPINGS:
+            jax.clear_caches()
 
 
 @pytest.fixture
@@ -148,6 +151,19 @@ def own_cache(tmp_path, monkeypatch):
     files.user_cache().mkdir(parents=True)
     (files.user_cache() / "jax").symlink_to(programs)
     return files.user_cache()
+
+
+@pytest.fixture(scope="session")
+def tiny_runs(tmp_path_factory):
+    """Two agents of a tiny track with three seeds each, really trained, once for all workers."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+    with (root / "tiny-runs.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (root / "tiny-runs").exists():
+            sweeps.train_tiny(tmp_path_factory.mktemp("tiny")).rename(root / "tiny-runs")
+    return root / "tiny-runs"
 
 
 @pytest.fixture

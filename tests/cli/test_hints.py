@@ -12,33 +12,22 @@ import pytest
 
 from commands import tape
 from stored_runs import EXAM, store_bundle, store_run
-from sweeps import TINY, ignore
+from sweeps import TINY
 from tapebench import agents
 from tapebench.base import files
 from tapebench.cli.train import Train, parse_options
 from tapebench.exam.exam import make_exam
 from tapebench.report import contests
 from tapebench.runs import evaluation, store, tracks
-from tapebench.runs.executors import Local
-from tapebench.runs.plan import make_plan, run_plan
 
 pytestmark = pytest.mark.slow  # nearly all of them start processes
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """Two seeds of dqn and one of ppo of a tiny track, really trained."""
-    root = tmp_path_factory.mktemp("trained")
-    for names, seeds in ((["dqn"], [0, 1]), (["ppo"], [0])):
-        plan = make_plan(TINY, root, names=names, seeds=seeds)
-        assert run_plan(plan, root, Local(1), report=ignore, change=ignore) == []
-    return root
-
-
 @pytest.fixture
-def runs(trained, tmp_path):
-    """A copy of those, called `runs`, where commands look for results."""
-    shutil.copytree(trained, tmp_path / "runs")
+def runs(tiny_runs):
+    """Two seeds of dqn and one of ppo, called `runs`, where commands look for results."""
+    for run in ("dqn/fps30/s00", "dqn/fps30/s01", "ppo/fps30/s00"):
+        shutil.copytree(tiny_runs / "tiny" / run, Path("runs/tiny") / run)
     return Path("runs")
 
 

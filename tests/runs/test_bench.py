@@ -10,24 +10,22 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from dataclasses import replace
-from itertools import cycle, product
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from commands import tape
+from halts import release, wait_for_end
 from ray_cluster import children
-from sweeps import SMOKE, TINY, ignore, same_results
+from sweeps import SMOKE, TINY, same_results
 from tapebench import agents
 from tapebench.base.files import read_json, read_table, write_json
 from tapebench.exam import bundle
 from tapebench.report import contests, summary
 from tapebench.runs import evaluation, store, sweep, tracks
-from tapebench.runs.executors import Local
-from tapebench.runs.plan import START, estimate_seconds, make_plan, run_plan, speed_of
+from tapebench.runs.plan import START, estimate_seconds, make_plan, speed_of
 from tapebench.runs.results import load_results
 from tapebench.tasks import folds
 
@@ -36,17 +34,12 @@ pytestmark = pytest.mark.slow  # nearly all of them start processes
 COMMAND = [sys.executable, "-c", "from tapebench.cli import main; main()", "bench"]
 
 
-def run_tiny(root, **asked):
-    plan = make_plan(TINY, root, **asked)
-    assert run_plan(plan, root, Local(), report=ignore, change=ignore) == []
-    return plan
-
-
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished(tmp_path_factory, tiny_runs):
     """The tiny track, done."""
     root = tmp_path_factory.mktemp("tiny")
-    run_tiny(root)
+    for run in (f"tiny/{agent}/fps30/s0{seed}" for agent in TINY.agents for seed in range(2)):
+        shutil.copytree(tiny_runs / run, root / run)
     return root
 
 
@@ -63,6 +56,11 @@ def undisturbed(tmp_path_factory):
 
 FEW = ("--track", "smoke", "--agents", "dqn,ppo", "--workers", "1")
 """Of `smoke` enough to be disturbed: four runs of four evaluations each."""
+
+
+def copy_baselines(source, root):
+    """What others have measured without training need not be measured again."""
+    shutil.copytree(source / "lines", root / "lines")
 
 
 def same_runs(ours, theirs, count):
@@ -141,62 +139,43 @@ def start_bench(root, *options):
         [*COMMAND, *options, "--results", str(root)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        # What nohup starts ignores it, and so would this.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
 
 
-def wait_for(is_so, seconds=300):
-    until = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < until, "it took too long"
-        time.sleep(0.01)
-
-
-def newest(root, pattern):
-    """When the last of such files of runs was written."""
-    times = [0]
-    for path in root.glob(f"smoke/*/*/*/{pattern}"):
-        with suppress(FileNotFoundError):  # an older state, gone meanwhile
-            times.append(path.stat().st_mtime_ns)
-    return max(times)
-
-
-POINTS = {
-    "a worker has begun": "nothing",
-    "a state was saved": "checkpoints/*.json",
-    "a table was written": "curve.parquet",
-    "a run was done": store.MARKER,
-}
-"""Moments of a sweep, by the file of a run that has just been written."""
-
-SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
-def start_bench_until(point, root, *options):
-    """A sweep that has come to one of `POINTS` just now, and its first worker."""
-    pattern = POINTS[point]
-    before = newest(root, pattern)
-    driver = start_bench(root, *options)
-    workers = []
-
-    def is_there():
-        assert driver.poll() is None, f"it ended before {point}"
-        workers[:] = children(driver.pid)
-        return workers and (pattern == "nothing" or newest(root, pattern) > before)
-
-    wait_for(is_there)
-    return driver, workers[0]
+ACCIDENTS = (
+    (signal.SIGKILL, ("dqn/fps30/s00", "spec.json"), ("dqn/fps30/s00", 1000)),
+    (signal.SIGTERM, ("dqn/fps30/s00", "curve.parquet"), ("dqn/fps30/s00", store.MARKER)),
+    # The last run of an agent that has to be tried again waits for those of the other agent.
+    (signal.SIGINT, ("dqn/fps30/s01", "spec.json"), ("ppo/fps30/s00", 2000)),
+    (signal.SIGHUP, ("dqn/fps30/s01", "curve.parquet"), ("ppo/fps30/s00", store.MARKER)),
+)
+"""A signal, and the file of a run that is about to be there when a worker and the driver get it."""
 
 
 @pytest.mark.timeout(1800)  # of which most goes to compile what is not ended
-def test_whoever_is_ended_by_whatever_signal_and_whenever_nothing_changes(tmp_path, undisturbed):
-    points = cycle(POINTS)
-    for sent, whom in product(SIGNALS, ("worker", "driver")):
-        driver, worker = start_bench_until(next(points), tmp_path, *FEW)
-        with suppress(ProcessLookupError):  # a worker may have come to its end by itself
-            os.kill(driver.pid if whom == "driver" else worker, sent)
-        if whom == "worker":
-            driver.kill()
-        driver.wait(timeout=60)
+def test_whoever_is_ended_by_whatever_signal_and_whenever_nothing_changes(
+    tmp_path, undisturbed, halts
+):
+    def wait_for_worker(point, driver):
+        (worker,) = halts.wait([point], lambda: driver.poll() is None)
+        assert worker in children(driver.pid)
+        return worker
+
+    for sent, *moments in ACCIDENTS:
+        points = [halts.add(f"smoke/{run}", file) for run, file in moments]
+        driver = start_bench(tmp_path, *FEW)
+        first = wait_for_worker(points[0], driver)
+        os.kill(first, sent)
+        release([first])
+        second = wait_for_worker(points[1], driver)
+        assert second != first
+        driver.send_signal(sent)
+        release([second])
+        assert driver.wait(timeout=60)
+        wait_for_end(second)  # without a driver it stores its state
+    copy_baselines(undisturbed[0], tmp_path)
     done = subprocess.run([*COMMAND, *FEW, "--results", str(tmp_path)], capture_output=True)
     assert done.returncode == 0, done.stderr
     same_runs(tmp_path, undisturbed[0], 4)
@@ -247,6 +226,7 @@ def test_thirty_kills_change_nothing(tmp_path, undisturbed):
 
 
 def test_two_sweeps_on_one_directory_share_the_work(tmp_path, undisturbed):
+    copy_baselines(undisturbed[0], tmp_path)
     command = [*COMMAND, *FEW, "--results", str(tmp_path)]
     drivers = [
         subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -264,11 +244,11 @@ def test_two_sweeps_on_one_directory_share_the_work(tmp_path, undisturbed):
 
 
 def test_ctrl_c_ends_it_cleanly_and_the_same_command_goes_on(tmp_path):
-    options = ["--track", "full", "--agents", "dqn", "--seeds", "1", "--results", str(tmp_path)]
+    options = ["--track", "core", "--agents", "dqn", "--seeds", "1", "--results", str(tmp_path)]
     driver = subprocess.Popen(
         [*COMMAND, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    run = tmp_path / "full/dqn/fps30/s00"
+    run = tmp_path / "core/dqn/folds-0/s00"
     until = time.monotonic() + 120
     while not list(run.glob("checkpoints/*.json")):
         assert time.monotonic() < until

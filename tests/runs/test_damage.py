@@ -11,31 +11,21 @@ import pytest
 
 from commands import tape
 from stored_runs import EXAM, store_run
-from sweeps import TINY, ignore
+from sweeps import TINY
 from tapebench.base import files
 from tapebench.exam.exam import make_exam
 from tapebench.report import contests
 from tapebench.runs import evaluation, store, sweep, tracks, training
-from tapebench.runs.executors import Local
-from tapebench.runs.plan import estimate_seconds, make_plan, run_plan
+from tapebench.runs.plan import estimate_seconds, make_plan
 from tapebench.runs.results import load_results
 
 pytestmark = pytest.mark.slow  # nearly all of them start processes
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """Two agents of a tiny track with three seeds each, really trained."""
-    root = tmp_path_factory.mktemp("made")
-    plan = make_plan(TINY, root, seeds=range(3))
-    assert run_plan(plan, root, Local(1), report=ignore, change=ignore) == []
-    return root
-
-
 @pytest.fixture
-def runs(made, tmp_path):
-    """A copy of those, in a directory called `runs`."""
-    shutil.copytree(made, tmp_path / "runs")
+def runs(tiny_runs, tmp_path):
+    """A copy of trained runs, in a directory called `runs`."""
+    shutil.copytree(tiny_runs, tmp_path / "runs")
     return tmp_path / "runs"
 
 
@@ -156,7 +146,7 @@ def test_a_damaged_run_that_is_named_is_refused_in_a_line(command, runs, capsys)
 
 
 @pytest.mark.parametrize("kind", ["table cut", "spec broken", "marker x"])
-def test_the_command_that_is_named_makes_the_run_again_as_it_was(kind, runs, made, capsys):
+def test_the_command_that_is_named_makes_the_run_again_as_it_was(kind, runs, tiny_runs, capsys):
     name, damage = DAMAGE[kind]
     run = "tiny/dqn/fps30/s01"
     damage(runs / run / name)
@@ -168,7 +158,7 @@ def test_the_command_that_is_named_makes_the_run_again_as_it_was(kind, runs, mad
     assert err.rstrip().endswith("making it again")
     assert run in out
     assert load_results(runs).damaged == ()
-    ours, theirs = (files.read_json(root / run / "summary.json") for root in (runs, made))
+    ours, theirs = (files.read_json(root / run / "summary.json") for root in (runs, tiny_runs))
     assert ours == theirs
 
 
@@ -195,7 +185,7 @@ def figures(page_table):
 
 
 @pytest.mark.usefixtures("tiny")
-def test_bench_makes_a_damaged_run_again_and_prints_what_the_page_says(runs, made, capsys):
+def test_bench_makes_a_damaged_run_again_and_prints_what_the_page_says(runs, tiny_runs, capsys):
     cut(runs / "tiny/dqn/fps30/s01/eval.parquet")
     (runs / "tiny/ppo/fps30/s00/done.json").write_text("{}")
     cut(runs / "tiny/ppo/fps30/s00/checkpoints/000000001000.safetensors")
@@ -204,7 +194,7 @@ def test_bench_makes_a_damaged_run_again_and_prints_what_the_page_says(runs, mad
     assert code == 0
     for run in ("tiny/dqn/fps30/s01", "tiny/ppo/fps30/s00"):
         assert re.search(rf"runs/{run} is damaged \(.+\): making it again\n", err)
-        ours, theirs = (files.read_json(root / run / "summary.json") for root in (runs, made))
+        ours, theirs = (files.read_json(root / run / "summary.json") for root in (runs, tiny_runs))
         assert ours == theirs
     page = figures(runs / "report/tables/tiny-fps30-main.csv")
     assert {name: row["seeds"] for name, row in page.items()} == {"dqn": 3, "ppo": 3}

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from commands import tape
-from ray_cluster import children
+from ray_cluster import children, lose
+from stored_runs import finish_run
 from sweeps import SHORT_RUN as SPEC
 from sweeps import same_results
 from tapebench.base import files
@@ -75,10 +76,8 @@ def test_stopping_and_going_on_changes_nothing(tmp_path):
         same_results(training.run(SPEC, root), whole)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("most", [2, pytest.param(5, marks=pytest.mark.nightly)])
-def test_killed_at_any_moment_a_run_ends_as_if_it_had_not_been(tmp_path, uninterrupted, most):
-    chance = random.Random(0)
+def start_sweep(root):
+    """A process that makes the run, and prints a line for each report of it."""
     command = [
         sys.executable,
         "-c",
@@ -87,20 +86,49 @@ def test_killed_at_any_moment_a_run_ends_as_if_it_had_not_been(tmp_path, uninter
         "tell = lambda event: print('.', flush=True)\n"
         "sweep.run_all([spec], Path(sys.argv[2]), workers=1, report=tell)",
         json.dumps(asdict(SPEC)),
-        str(tmp_path),
+        str(root),
     ]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+
+
+def kill_all(process):
+    """End a process and its workers."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+
+
+@pytest.mark.slow
+def test_killed_while_it_saves_a_run_ends_as_if_it_had_not_been(tmp_path, uninterrupted, halts):
+    run = tmp_path / str(SPEC.id)
+
+    def kill_before(step):
+        point = halts.add(SPEC.id, step)
+        process = start_sweep(tmp_path)
+        halts.wait([point], lambda: process.poll() is None)
+        kill_all(process)
+        assert not (run / store.MARKER).exists()
+
+    kill_before(400)
+    assert store.load_checkpoint(run) is None
+    kill_before(800)
+    assert store.load_checkpoint(run)[0] == 400
+    assert sweep.run_all([SPEC], tmp_path, workers=1) == []
+    same_results(run, uninterrupted)
+
+
+@pytest.mark.nightly
+def test_killed_at_any_moment_a_run_ends_as_if_it_had_not_been(tmp_path, uninterrupted):
+    chance = random.Random(0)
     kills = 0
-    for attempt in range(most):
+    for attempt in range(5):
         if (tmp_path / str(SPEC.id) / store.MARKER).is_file():
             break
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
-        # After one chunk there may be no state to go on from, after two there is.
+        process = start_sweep(tmp_path)
         for _ in range(1 + attempt % 2):
             process.stdout.readline()
         time.sleep(chance.uniform(0, 0.1))
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
+        kill_all(process)
         kills += 1
     assert kills >= 2
     assert sweep.run_all([SPEC], tmp_path, workers=1) == []
@@ -129,41 +157,43 @@ def test_a_worker_keeps_to_one_core_that_no_other_has(tmp_path, all_cores, worke
     two, sums are added up in another order."""
     first, *others = all_cores[:2]
     os.sched_setaffinity(0, all_cores[:2])
-    seen = {}
+    specs = [replace(SPEC, seed=seed) for seed in range(workers)]
+    for spec in specs:
+        finish_run(tmp_path, spec)  # what a worker finds done it need not train
+    seen, done = {}, []
 
-    def report(event):
-        for pid in children(os.getpid()):
-            seen[pid] = frozenset(os.sched_getaffinity(pid))
+    def change(run, state, reason):
+        if state == "done":
+            done.append(run)
+            for pid in children(os.getpid()):
+                seen[pid] = frozenset(os.sched_getaffinity(pid))
 
     with ExitStack() as stack:
         if taken:  # as by a worker of another sweep
             held = sweep.take_core([first])
             stack.enter_context(held)
             os.sched_setaffinity(0, all_cores[:2])
-        specs = [replace(SPEC, seed=seed) for seed in range(workers)]
-        assert sweep.run_all(specs, tmp_path, workers=workers, report=report) == []
+        assert sweep.run_all(specs, tmp_path, workers=workers, change=change) == []
+    assert len(done) == workers
     expected = others[:1] or [first] if taken else [first, *others][:workers]
     assert set(seen.values()) == {frozenset({core}) for core in expected}
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_is_replaced_and_its_run_goes_on(tmp_path, uninterrupted):
-    seen = []
-
-    def report(event):
-        if not seen:
-            children = subprocess.run(
-                ["pgrep", "-P", str(os.getpid()), "-f", "tapebench.runs.sweep"],
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            os.kill(int(children.stdout.split()[0]), signal.SIGKILL)
-        seen.append(event)
-
-    assert sweep.run_all([SPEC], tmp_path, workers=1, report=report) == []
+def test_a_worker_that_dies_is_replaced_and_its_run_goes_on(tmp_path, uninterrupted, halts):
+    events, changes = [], []
+    with halts.met([halts.add(SPEC.id, 800)], lose):
+        failures = sweep.run_all(
+            [SPEC],
+            tmp_path,
+            workers=1,
+            report=events.append,
+            change=lambda run, state, reason: changes.append((state, reason)),
+        )
+    assert failures == []
+    assert ("again", "its process ended by signal 9") in changes
     same_results(tmp_path / str(SPEC.id), uninterrupted)
-    assert {"run", "step", "steps", "speed", "id", "ood"} <= set(seen[-1])
+    assert {"run", "step", "steps", "speed", "id", "ood"} <= set(events[-1])
 
 
 @pytest.mark.slow

@@ -86,7 +86,6 @@ class Bench:
     """Print one JSON document."""
 
     def run(self) -> None:
-        from tapebench.report.summary import summarise_plan
         from tapebench.runs.plan import run_plan
 
         executor = self.make_executor()
@@ -110,6 +109,9 @@ class Bench:
                 file=sys.stderr,
             )
             raise SystemExit(130) from None
+        # Matplotlib and SciPy, which a plan and a sweep do without.
+        from tapebench.report.summary import summarise_plan
+
         baselines, unkept = self.measure_baselines(planned)
         summary = summarise_plan(planned, self.results, baselines, failures)
         # Printed before it is written: a full disk takes no result with it.

@@ -238,11 +238,11 @@ class _Array:
                     continue  # cut short by a killed job that came back
 
     def _have_ended(self, jobs: Sequence[Any]) -> bool:
+        if self.executor.cluster != "slurm":
+            return all(job.done() for job in jobs)
         if time.monotonic() - self.last_query < ASK:
             return False
         self.last_query = time.monotonic()
-        if self.executor.cluster != "slurm":
-            return all(job.done() for job in jobs)
         # Without accounting Slurm forgets jobs, and submitit would wait for their results for ever.
         ids = ",".join(sorted({job.job_id.split("_")[0] for job in jobs}))
         queue = subprocess.run(

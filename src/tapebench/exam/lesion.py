@@ -1,20 +1,22 @@
 """Does an agent act on the law? Its memory is exchanged within an episode.
 
-Beside every episode a donor plays, undisturbed, from the same start tape with draws of its own: one
-under the same rule and one under another. At a step the episode's memory is exchanged
+Beside every episode two donors play, undisturbed, both from one other start tape and with draws of
+their own: one under another rule, one under the same rule. Before a step the episode's memory is
+exchanged
 
 - for that of the donor under another rule: once (*swapped*), or at each later step too
   (*swapped on*);
 - for that of the donor under the same rule, at each later step too (*sham*);
 - for the memory that it began with (*cleared*).
 
-A sham costs what an exchange costs anyone: a memory that holds a draw of the agent's own, or the
-tape it saw last, which is now a stranger's. But its donor has seen this law at work. So what the
-agent owes to knowing this law is what swaps that go on cost beyond the sham. An agent that draws
-nothing has itself for a donor, and loses nothing by the sham.
+A sham costs what an exchange costs anyone: a memory that holds a draw of the agent's own, or tapes
+and flips that are now a stranger's. But its donor has seen this law at work. So what the agent owes
+to memories of this law is what swaps that go on cost beyond the sham. The memory of a donor whose
+episode is over is out of date, and is not exchanged any more.
 
 After a single lesion an agent may see the law anew: on 32 cells one transition is often enough, so
-that only swaps that go on can tell.
+that only swaps that go on can tell. The transition seen last is the agent's own even then. Before
+the third step no memory has seen a transition, so that is where lesions begin.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -37,11 +40,18 @@ from tapebench.physics.strata import STRATA
 
 KINDS = ("swapped on", "sham", "swapped", "cleared")
 
+FIRST = 2
+"""Steps before the first lesion: only then has a memory seen a transition."""
+
 SHORT = 8
-"""Horizons up to which a lesion is made before every step but the first."""
+"""Horizons up to which a lesion is made after every number of steps."""
 
 _BATCH = 2**14
 """Rows that are played together, at most, unless those of a single start tape are more."""
+
+
+Axes = tuple[int | None, ...]
+"""Of each array of a memory the axis of episodes, if it has one."""
 
 
 class NoLesionError(ValueError):
@@ -59,10 +69,10 @@ class Losses:
 
 
 def default_steps(horizon: int) -> tuple[int, ...]:
-    """Every step but the first of short episodes; of longer ones 1, 2, 4, 8 and so on."""
+    """All steps of short episodes, from the second on; of longer ones 2, 4, 8 and so on."""
     if horizon <= SHORT:
-        return tuple(range(1, horizon))
-    return tuple(2**power for power in range((horizon - 1).bit_length()))
+        return tuple(range(FIRST, horizon))
+    return tuple(2**power for power in range(1, (horizon - 1).bit_length()))
 
 
 def check_steps(steps: Sequence[int] | None, exam: Exam) -> tuple[int, ...]:
@@ -70,12 +80,17 @@ def check_steps(steps: Sequence[int] | None, exam: Exam) -> tuple[int, ...]:
     horizon = exam.task.horizon
     if exam.trials > 1:
         raise NoLesionError("lesions are for exams of a single trial")
-    if horizon < 2:
-        raise NoLesionError("with a single step there is nothing to remember")
-    chosen = default_steps(horizon) if steps is None else tuple(sorted(set(steps)))
-    if not chosen or not all(1 <= step < horizon for step in chosen):
-        raise ValueError(f"lesions are made after 1 to {horizon - 1} steps, not after {steps}")
-    return chosen
+    if horizon <= FIRST:
+        raise NoLesionError(f"within {horizon} steps no memory of a transition can be acted on")
+    if exam.episodes < 2:
+        raise NoLesionError("memories come from another start tape, and the exam has one")
+    moments = default_steps(horizon) if steps is None else tuple(sorted(set(steps)))
+    if not moments or not all(FIRST <= step < horizon for step in moments):
+        raise ValueError(
+            f"lesions are made after {FIRST} to {horizon - 1} steps, not after {steps}: "
+            "before that, no memory has seen a transition"
+        )
+    return moments
 
 
 def lesions(
@@ -87,14 +102,14 @@ def lesions(
     """
     moments = check_steps(steps, exam)
     surgery = _Surgery(exam, moments)
-    is_own = own_parts(policy)
+    axes = batch_axes(policy)
 
     def prepared(name: str) -> Sitting:
         player = replace(policy, name=name)
         return prepare(player, exam.task, None, exam.episodes, seed=seed, salt=exam.salt)
 
     own, donors = prepared(policy.name), prepared(f"{policy.name}, donor")
-    parts = [surgery.success(policy, is_own, own, donors, part) for part in surgery.batches()]
+    parts = [surgery.success(policy, axes, own, donors, part) for part in surgery.batches()]
     intact, *hurt = np.concatenate(parts, axis=2).mean(axis=2)
     lost = (intact - np.array(hurt)).reshape(len(KINDS), len(moments), -1)
     return Losses(moments, dict(zip(KINDS, lost, strict=True)))
@@ -118,17 +133,14 @@ class _Surgery:
     def batches(self) -> list[np.ndarray]:
         """The start tapes of each batch, equally many, so that one program serves them all."""
         rows, episodes = self.groups * len(self.exam.rules), self.exam.episodes
-        size = max(
-            count
-            for count in range(1, episodes + 1)
-            if episodes % count == 0 and count <= max(1, _BATCH // rows)
-        )
+        sizes = [count for count in range(2, episodes + 1) if episodes % count == 0]
+        size = max((count for count in sizes if count * rows <= _BATCH), default=sizes[0])
         return np.split(np.arange(episodes), episodes // size)
 
     def success(
         self,
         policy: Policy,
-        is_own: Sequence[bool],
+        axes: Axes,
         own: Sitting,
         donors: Sitting,
         tapes: np.ndarray,
@@ -143,30 +155,35 @@ class _Surgery:
                 for ours, theirs in zip(own.draws, donors.draws, strict=True)
             )
         )
-        lesioned = self.lesioned(policy, len(tapes), is_own)
+        lesioned = self.lesioned(policy, len(tapes), axes)
         table = replace(own, policy=lesioned, start=own.start.rows(rows), draws=draws)
         steps: Steps = table.play(np.arange(len(rows)))
         is_solved = ((steps.wrong == 0) & steps.moved).any(axis=1)
         groups = is_solved.reshape(self.groups, *places.shape)
         return np.delete(groups, 1, axis=0)
 
-    def lesioned(self, policy: Policy, tapes: int, is_own: Sequence[bool]) -> Policy:
+    def lesioned(self, policy: Policy, tapes: int, axes: Axes) -> Policy:
         """The policy with its memory exchanged before it acts, for a batch of so many start tapes.
 
         What is exchanged and when is a part of the memory, so all lesions are one program.
         """
         num = len(self.exam.rules) * tapes
         every = np.arange(num)
-        stranger = (_donor_rules(self.exam)[:, None] * tapes + np.arange(tapes)).ravel()
         never = self.exam.task.horizon
-        donor, first, last, is_cleared = [every, every], [never, never], [never, never], [False] * 2
-        for kind in KINDS:
-            for step in self.steps:
-                donor.append(num + (every if kind == "sham" else stranger))
-                first.append(step)
-                last.append(never if kind in ("swapped on", "sham") else step)
-                is_cleared.append(kind == "cleared")
-        donor[1] = num + every
+        tape = (np.arange(tapes) + 1) % tapes
+
+        def donors(rules: np.ndarray) -> np.ndarray:
+            return num + (rules[:, None] * tapes + tape).ravel()
+
+        own_rule, other_rule = np.arange(len(self.exam.rules)), _donor_rules(self.exam)
+        # Undisturbed episodes and donors first; who is its own donor exchanges nothing.
+        donor, first, last, is_cleared = [every, num + every], [never] * 2, [never] * 2, [False] * 2
+        for place, (kind, step) in enumerate(product(KINDS, self.steps), 2):
+            by_kind = {"sham": donors(own_rule), "cleared": place * num + every}
+            donor.append(by_kind.get(kind, donors(other_rule)))
+            first.append(step)
+            last.append(never if kind in ("swapped on", "sham") else step)
+            is_cleared.append(kind == "cleared")
         lesion = (
             np.concatenate(donor),
             np.repeat(np.array(first, np.int32), num),
@@ -177,7 +194,7 @@ class _Surgery:
         def init(rule: Any, rows: int) -> Any:
             return policy.init(rule, rows), policy.init(rule, rows), np.int32(0), lesion
 
-        act = _actor(policy.act, policy.backend, self.exam.task, tuple(is_own))
+        act = _actor(policy.act, policy.backend, self.exam.task, tuple(axes))
         return replace(policy, init=init, act=act)
 
 
@@ -230,53 +247,56 @@ def summarise(runs: Sequence[Losses], exam: Exam) -> dict[str, Any]:
 
 
 @cache
-def _actor(act: Any, backend: str, task: Any, is_own: tuple[bool, ...]) -> Any:
+def _actor(act: Any, backend: str, task: Any, axes: Axes) -> Any:
     """The one `act` of all lesions of a policy, so that the evaluator compiles it once."""
 
     def act_lesioned(memory: Any, obs: Any, stream: Any) -> tuple[Any, Any]:
         xp = obs.__array_namespace__()
         inner, begun, calls, lesion = memory
         donor, first, last, is_cleared = lesion
-        is_now = (first <= calls) & (calls <= last)
-        # The memory of an episode that is over stays what it was, as donors' may still be wanted.
         is_over = xp.rint(task.layout.time(obs) * task.horizon) < calls
-        leaves, rebuild = _flatten(backend, inner)
+        is_now = (first <= calls) & (calls <= last) & ~is_over[donor]
 
-        def choose(which: Any, new: Any, old: Any) -> Any:
-            return xp.where(which.reshape(-1, *(1,) * (old.ndim - 1)), new, old)
+        def exchange(old: Any, fresh: Any, axis: int | None) -> Any:
+            if axis is None:
+                return old
+            shape = [1] * old.ndim
+            shape[axis] = -1
+            new = xp.where(is_cleared.reshape(shape), fresh, xp.take(old, donor, axis=axis))
+            return xp.where(is_now.reshape(shape), new, old)
 
-        exchanged = [
-            choose(is_now, choose(is_cleared, fresh, old[donor]), old) if own else old
-            for old, fresh, own in zip(leaves, _flatten(backend, begun)[0], is_own, strict=True)
-        ]
-        inner, cell = act(rebuild(exchanged), obs, stream)
         leaves, rebuild = _flatten(backend, inner)
-        final = [
-            choose(is_over, old, new) if own else new
-            for old, new, own in zip(exchanged, leaves, is_own, strict=True)
-        ]
-        return (rebuild(final), begun, calls + 1, lesion), cell
+        fresh, _ = _flatten(backend, begun)
+        inner, cell = act(rebuild(list(map(exchange, leaves, fresh, axes))), obs, stream)
+        return (inner, begun, calls + 1, lesion), cell
 
     return act_lesioned
 
 
-def own_parts(policy: Policy) -> list[bool]:
-    """Which arrays of a policy's memory are an episode's own: those that grow with the batch.
+def batch_axes(policy: Policy) -> Axes:
+    """The axis of episodes in each array of a policy's memory: the one that grows with the batch.
 
-    The others, such as weights, are the same for all.
+    Arrays that have none, such as weights, are the same for all.
     """
     if policy.sees_rule:
         raise NoLesionError("it is told the rule and need not remember it")
     few, more = (_flatten(policy.backend, policy.init(None, num))[0] for num in (5, 7))
     if not all(hasattr(leaf, "shape") for leaf in few):
         raise NoLesionError("its memory is its own affair and cannot be exchanged from outside")
-    is_own = [
-        small.shape[:1] == (5,) and large.shape[:1] == (7,)
-        for small, large in zip(few, more, strict=True)
-    ]
-    if not any(is_own):
+
+    def axis(small: Any, large: Any) -> int | None:
+        sizes = zip(small.shape, large.shape, strict=True)
+        grown = [place for place, pair in enumerate(sizes) if pair[0] != pair[1]]
+        if not grown:
+            return None
+        if len(grown) > 1 or (small.shape[grown[0]], large.shape[grown[0]]) != (5, 7):
+            raise NoLesionError("its memory is not laid out by episode")
+        return grown[0]
+
+    axes = tuple(map(axis, few, more))
+    if all(place is None for place in axes):
         raise NoLesionError("it has no memory")
-    return is_own
+    return axes
 
 
 def _donor_rules(exam: Exam) -> np.ndarray:
@@ -303,13 +323,22 @@ def _flatten(backend: str, memory: Any) -> tuple[list[Any], Rebuild]:
 
 
 def _flatten_plain(memory: Any) -> tuple[list[Any], Rebuild]:
-    """The same for tuples and dataclasses that JAX has not been told of."""
+    """The same for tuples, lists, dicts and dataclasses that JAX has not been told of."""
     if is_dataclass(memory) and not isinstance(memory, type):
         names = [field.name for field in fields(memory)]
         parts = [getattr(memory, name) for name in names]
         join: Callable[..., Any] = lambda *arrays: replace(  # noqa: E731
             memory, **dict(zip(names, arrays, strict=True))
         )
+    elif memory is None:
+        return [], lambda arrays: None
+    elif isinstance(memory, dict):
+        keys = list(memory)
+        parts = list(memory.values())
+        join = lambda *arrays: dict(zip(keys, arrays, strict=True))  # noqa: E731
+    elif isinstance(memory, list):
+        parts = memory
+        join = lambda *arrays: list(arrays)  # noqa: E731
     elif isinstance(memory, tuple):
         parts = list(memory)
         join = type(memory) if hasattr(memory, "_fields") else lambda *arrays: arrays

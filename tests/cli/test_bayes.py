@@ -91,10 +91,16 @@ def test_the_tables_and_the_picture(capsys, tmp_path):
         (("--prior", "wrong.json"), "weight of rule 30 must be an integer"),
         (("--split", "fps31"), "fps30"),
         (("--heatmap", "nowhere/cost.png"), "nowhere"),
+        (("--heatmap", "cost.xyz"), "name it .png, .svg, .pdf"),
+        (("--length", "14", "--memoryless"), "searches up to 12 cells"),
+        (("--prior", "twice.json"), "names a rule twice"),
+        (("--prior", "negative.json"), "from 0 to 2^31 - 1"),
     ],
 )
 def test_what_is_wrong_is_one_line(capsys, tmp_path, words, message):
-    for name, text in {"list": "[30]", "broken": "{", "wrong": '{"30": 0.5}'}.items():
+    texts = {"list": "[30]", "broken": "{", "wrong": '{"30": 0.5}'}
+    texts |= {"twice": '{"30": 1, "030": 9}', "negative": '{"30": -1}'}
+    for name, text in texts.items():
         (tmp_path / f"{name}.json").write_text(text)
     code, out, err = tape(capsys, "bayes", *words)
     assert (code, out) == (2, "")

@@ -230,7 +230,11 @@ def test_exact_knows_the_best_chance_under_noise(capsys):
     assert code == 0
     assert document["noise"] == 0.05
     assert 0 < document["rules"]["30"]["ceiling"] < 1
-    assert f"{document['mean_ceiling']:.4f}" in tape(capsys, *words)[1]
+    mean = document["mean_ceiling_excluding_goal"]
+    assert f"{mean:.4f}" in tape(capsys, *words)[1]
+    # Without noise the same key means the same.
+    plain = json.loads(tape(capsys, *words[:3], *words[5:], "--json")[1])
+    assert mean < plain["mean_ceiling_excluding_goal"] < plain["mean_ceiling"]
 
 
 @pytest.mark.slow

@@ -64,6 +64,15 @@ def test_a_player_without_memory_ignores_evidence_and_one_who_does_not_aim_lacks
     assert lost.control[:, :, 1:].any()
 
 
+def test_random_play_ignores_evidence_as_often_as_by_chance():
+    lost = regret.regrets(play("random"), EXAM, IDEAL)
+    ignored, by_chance = (part.sum(axis=-1).mean() for part in (lost.ignored, lost.by_chance))
+    # Its moves are drawn evenly, but those that lose much weigh more.
+    assert ignored == pytest.approx(by_chance, rel=0.25)
+    assert (lost.by_chance <= lost.total + 1e-12).all()
+    assert not lost.by_chance[:, :, 0].any()
+
+
 def test_ignored_moves_are_optimal_for_who_has_seen_less_by_the_plain_way():
     played = play("flip-ones")
     lost = regret.regrets(played, EXAM, IDEAL)
@@ -113,9 +122,8 @@ def test_a_score_is_taken_apart_on_the_tapes_of_the_exam():
         apart[side]["all"]["blind_ceiling"] * apart[side]["all"]["rules"] for side in ("id", "ood")
     )
     assert blind_ceiling / len(EXAM.rules) == pytest.approx(of_the_tapes())
-    by_chance = apart["random"]
-    assert by_chance["evidence_ignored"] > 0.01
-    assert apart["evidence_ignored"] + apart["control"] < sum(by_chance.values())
+    lost = apart["evidence_ignored"] + apart["control"]
+    assert 0 < apart["evidence_ignored_by_chance"] < lost
     assert next(iter(whole["by_stratum"])) == "beyond-reflex"
     for kind, sides in whole["by_stratum"].items():
         for side, row in sides.items():

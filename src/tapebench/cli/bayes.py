@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
     from tapebench.tasks.splits import Split
 
+PICTURES = (".png", ".svg", ".pdf")
+"""How the file of a picture may end."""
+
+MAX_MEMORYLESS = 12
+"""Cells up to which a search for memoryless play ends within minutes."""
+
 MAX_WEIGHTS = 64 * 1024
 """Bytes of a file of weights."""
 
@@ -55,6 +61,13 @@ class Bayes:
     def run(self) -> None:
         if self.heatmap is not None:
             check_target(self.heatmap)
+            if self.heatmap.suffix not in PICTURES:
+                raise ValueError(f"cannot draw {self.heatmap}: name it {', '.join(PICTURES)}")
+        if self.memoryless and self.length > MAX_MEMORYLESS:
+            raise ValueError(
+                f"--memoryless searches up to {MAX_MEMORYLESS} cells, not {self.length}: beyond "
+                "that it takes hours"
+            )
         document = self.document()
         if self.json:
             print(json.dumps(document))
@@ -168,7 +181,7 @@ class Bayes:
             title="What not knowing the rule costs an ideal player",
             digits=3,
         )
-        files.write_bytes(target, drawn.render(target.suffix.lstrip(".") or "png"))
+        files.write_bytes(target, drawn.render(target.suffix.lstrip(".")))
         screen(stderr=True).print(f"wrote {target}")
 
 
@@ -227,7 +240,10 @@ def _read_weights(path: Path) -> dict[int, int]:
         key.isascii() and key.isdigit() for key in document
     ):
         raise ValueError(f'{path} must be a JSON object of weights by rule, like {{"30": 1}}')
-    return {int(rule): weight for rule, weight in document.items()}
+    weights = {int(rule): weight for rule, weight in document.items()}
+    if len(weights) < len(document):
+        raise ValueError(f"{path} names a rule twice")
+    return weights
 
 
 def _print(document: dict[str, Any]) -> None:
@@ -275,7 +291,10 @@ def _print(document: dict[str, Any]) -> None:
 def _print_support(document: dict[str, dict[str, Any]]) -> None:
     from rich.table import Table
 
-    title = "What missing support costs: success on held-out rules, by the choice among tied moves"
+    title = (
+        "What missing support costs: success on held-out rules, by the choice among tied moves "
+        "(worst and best: as suits each rule least and most, which no one player can)"
+    )
     table = Table("prior", "worst", "uniform", "best", title=title)
     for name, row in document.items():
         reached = row["held_out"]

@@ -89,8 +89,9 @@ class Evaluate:
 
     policy: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="POLICY")]
     """A name (random, flip-ones, greedy, mpc, beam, optimal, bayes, bayes-train, belief-planner,
-    belief-planner-train, bayes-optimal, memoryless), a directory of runs, one of the package's own
-    like published/full/rppo/fps30, or package.module:factory for an agent of yours."""
+    belief-planner-train, bayes-optimal, bayes-optimal-train, memoryless), a directory of runs, one
+    of the package's own like published/full/rppo/fps30, or package.module:factory for an agent of
+    yours."""
     more: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[DIR ...]")] = ()
     """More directories of runs: settings of the same agent that differ in what they are given about
     the rule (their option context). The gaps between their scores are printed."""
@@ -98,11 +99,11 @@ class Evaluate:
     seeds: Annotated[int, tyro.conf.arg(metavar="N")] = 1
     """Repeat with this number of seeds for the policy's own randomness."""
     lesions: bool = False
-    """Also swap and clear the agent's memory within episodes: the success lost is an upper bound of
-    what it owes to knowing the rule."""
+    """Also exchange the agent's memory within episodes for one from another rule, and for one from
+    the same rule: is more success lost by the first? See docs/adr/0022."""
     lesion_steps: Annotated[str | None, tyro.conf.arg(metavar="STEPS")] = None
-    """Steps after which the memory is changed, like 1,2,4; by default all, or 1, 2, 4, 8, ... if
-    there are more than eight. Implies --lesions."""
+    """Steps after which the memory is exchanged, like 2,4; by default all from 2 on, or 2, 4, 8
+    and so on if there are more than eight. Implies --lesions."""
     subprocess: bool = False
     """Run package.module:factory in a process of its own."""
     deadline: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = 60.0
@@ -301,7 +302,7 @@ def _parse_steps(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(step) for step in text.split(","))
     except ValueError:
-        raise ValueError(f"unknown --lesion-steps {text!r}: name steps like 1,2,4") from None
+        raise ValueError(f"unknown --lesion-steps {text!r}: name steps like 2,4") from None
 
 
 def describe_conditions(conditions: Conditions) -> str:
@@ -458,14 +459,13 @@ def print_strata(document: dict[str, Any]) -> None:
             )
     if "apart" not in document:
         return
-    ignored, control = (document["apart"][name] for name in ("evidence_ignored", "control"))
-    by_chance, blunders = document["apart"]["random"].values()
+    names = ("evidence_ignored", "evidence_ignored_by_chance", "control")
+    ignored, by_chance, control = (document["apart"][name] for name in names)
     console.print(
         "not knowing: exact ceiling - blind ceiling; shortfall: blind ceiling - success\n"
         f"by move: {ignored + control:.3f} are lost over all rules, {ignored:.3f} of it by moves "
-        "that are optimal for a player who has seen less of the rule (evidence ignored), "
-        f"{control:.3f} by others (control); of random play {by_chance:.3f} and "
-        f"{blunders:.3f}, as a move may look so by chance",
+        "that are optimal for a player who has seen less of the rule (evidence ignored; "
+        f"{by_chance:.3f} would be so by chance), {control:.3f} by others (control)",
         highlight=False,
     )
 
@@ -503,9 +503,10 @@ def print_lesions(document: dict[str, Any] | str) -> None:
         for side, row in decisive.items()
     ]
     console.print(
-        "swapped: for the memory of an undisturbed episode from the same tape under another rule; "
-        "sham: under the same rule, with other draws\n"
-        f"acts on the law (swapped on − sham, mean over steps, {where}, above zero): "
+        "swapped: for the memory of an undisturbed episode from another tape under another rule; "
+        "sham: from the same other tape under the same rule\n"
+        "owes success to memories of this rule, as an agent that acts on the law does (swapped on "
+        f"− sham above zero, mean over steps, {where}): "
         f"{', '.join(verdicts) or 'too few rules to tell'}",
         highlight=False,
     )

@@ -179,6 +179,10 @@ class Exact:
                 "horizon": horizon,
                 "goal": f"{task.goal:0{task.length}b}"[::-1],
                 "mean_ceiling": mean,
+                "mean_ceiling_excluding_goal": sum(
+                    answer.solvable_excluding_goal for answer in solved.values()
+                )
+                / len(solved),
                 "rules": {str(rule): answer.as_dict() for rule, answer in solved.items()},
             }
             print(json.dumps(document))
@@ -260,7 +264,7 @@ class Exact:
                 "horizon": task.horizon,
                 "goal": f"{task.goal:0{task.length}b}"[::-1],
                 "noise": task.noise,
-                "mean_ceiling": mean,
+                "mean_ceiling_excluding_goal": mean,
                 "rules": {str(rule): {"ceiling": ceiling} for rule, ceiling in ceilings.items()},
             }
             print(json.dumps(document))
@@ -271,7 +275,10 @@ class Exact:
             table.add_row(str(rule), f"{ceiling:.6f}")
         console = screen()
         console.print(table)
-        console.print(f"mean ceiling over {len(ceilings)} rules: {mean:.4f}")
+        console.print(
+            f"mean ceiling over {len(ceilings)} rules, from start tapes other than the goal: "
+            f"{mean:.4f}"
+        )
 
 
 @dataclass(frozen=True)

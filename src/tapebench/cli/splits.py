@@ -172,6 +172,12 @@ class SplitsAudit:
         console.print(f"sides disjoint: {'yes' if audit.disjoint else 'no'}")
         objections = "; ".join(audit.objections)
         console.print(f"clean: {f'no ({objections})' if objections else 'yes'}", highlight=False)
+        if audit.split.generator in folds.GENERATORS:
+            console.print(
+                "folds are read together: the cost of unseen compares each rule with itself, and "
+                "what the sides differ in does not enter it",
+                highlight=False,
+            )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""A score taken apart against exact play: what not knowing costs anyone, and what each move lost.
+"""A score taken apart against exact play: what not knowing costs an ideal player, and what each
+move lost.
 
 For tasks whose ideal player is computed (see `exam.bounds`). The prior is the exam's rules, each
 as likely as another. A move's regret is V*(tape, knowledge) - Q*(tape, knowledge, move), a chance
@@ -15,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from tapebench.base.shapes import Float64, Integer
-from tapebench.exam import bounds, policy
+from tapebench.exam import bounds
 from tapebench.exam.by_stratum import strata_by_rule
 from tapebench.exam.exam import SUBSETS, Exam
-from tapebench.exam.rollout import Episodes, rollout
+from tapebench.exam.rollout import Episodes
 from tapebench.physics import bayes
 from tapebench.physics.strata import STRATA
 
@@ -33,8 +34,8 @@ def take_apart(
     `ceiling` is of who knows the rule, `blind_ceiling` of the ideal player who does not;
     `not_knowing` and `shortfall` lie between the three. What the moves lost, `evidence_ignored` and
     `control`, is given over all rules alone: a move is judged by all rules that are still possible,
-    so only over all of them does it add up to the shortfall. `random` has the same of random play:
-    a move may be excused by chance.
+    so only over all of them does it add up to the shortfall. `evidence_ignored_by_chance` is what
+    the first would be if each losing move had been drawn from the losing moves of its state.
     """
     known = (optimal_steps >= 0).mean(axis=1)
     success = np.mean([run.success.mean(axis=1) for run in runs], axis=0)
@@ -51,13 +52,9 @@ def take_apart(
 
     overall = figures(bounds.bounds(exam).blind_ceiling)
     within = figures(bounds.bounds_by_stratum(exam).blind_ceiling)
-    chance = rollout(
-        policy.make("random", exam.task), exam.task, None, exam.episodes, salt=exam.salt
-    )
     document: dict[str, Any] = {
         "prior": "the rules of the exam, each as likely as another; by stratum, only those of it",
         **_lost(runs, exam, solution),
-        "random": _lost([chance], exam, solution),
     }
     strata = np.array([*strata_by_rule(exam).values()])
     for side in SUBSETS:
@@ -80,6 +77,9 @@ def _lost(runs: Sequence[Episodes], exam: Exam, solution: bayes.Solution) -> dic
     moves = [regrets(run, exam, solution) for run in runs]
     return {
         "evidence_ignored": float(np.mean([move.ignored.sum(axis=-1).mean() for move in moves])),
+        "evidence_ignored_by_chance": float(
+            np.mean([move.by_chance.sum(axis=-1).mean() for move in moves])
+        ),
         "control": float(np.mean([move.control.sum(axis=-1).mean() for move in moves])),
     }
 
@@ -97,6 +97,9 @@ class Regret:
     """What the move lost of it, zero or more."""
     ignored: Float64[np.ndarray, "R E H"]
     """The part of moves that would be optimal for someone who had seen less of the law."""
+    by_chance: Float64[np.ndarray, "R E H"]
+    """What that part would be in the mean if losing moves were drawn evenly from those there are: a
+    move may be optimal for someone who has seen less without any evidence being ignored."""
     best: np.ndarray
     """The optimal cells as a bit mask, uint16."""
 
@@ -121,7 +124,7 @@ def judge(rules: np.ndarray, cells: np.ndarray, exam: Exam, solution: bayes.Solu
     cells = cells.reshape(len(rule), -1)
     tape = np.tile(exam.tapes()[: shape[1], 0], len(rules))
     knowledge = np.full(len(rule), bayes.NOTHING)
-    value, total, ignored = np.zeros((3, *cells.shape))
+    value, total, ignored, by_chance = np.zeros((4, *cells.shape))
     best = np.zeros(cells.shape, np.uint16)
     bits = np.uint16(1) << np.arange(task.length, dtype=np.uint16)
     for step in range(task.horizon):
@@ -142,15 +145,17 @@ def judge(rules: np.ndarray, cells: np.ndarray, exam: Exam, solution: bayes.Solu
         best[rows, step] = is_best @ bits
         losing = np.flatnonzero(lost)
         if len(losing):
-            excused = _would_do(
-                solution, number[losing], knowledge[rows][losing], move[losing], left
-            )
-            ignored[rows[losing], step] = np.where(excused, (lost / mass)[losing], 0.0)
-        before, own = tape[rows], rule[rows]
-        after = task.family.step(before[:, None], chosen, own, task.space)[:, 0]
+            is_excused = _would_do(solution, number[losing], knowledge[rows][losing], left)
+            is_losing = worth[losing] < highest[losing, None]
+            share = (is_excused & is_losing).sum(axis=1) / is_losing.sum(axis=1)
+            own = is_excused[np.arange(len(losing)), move[losing]]
+            ignored[rows[losing], step] = (lost / mass)[losing] * own
+            by_chance[rows[losing], step] = (lost / mass)[losing] * share
+        before = tape[rows]
+        after = task.family.step(before[:, None], chosen, rule[rows], task.space)[:, 0]
         knowledge[rows] = bayes.learn(knowledge[rows], before, chosen, after, task.length)
         tape[rows] = after
-    return Regret(*(part.reshape(shape) for part in (value, total, ignored, best)))
+    return Regret(*(part.reshape(shape) for part in (value, total, ignored, by_chance, best)))
 
 
 def _worth(
@@ -163,13 +168,12 @@ def _worth(
 
 
 def _would_do(
-    solution: bayes.Solution, number: np.ndarray, knowledge: np.ndarray, move: np.ndarray, left: int
+    solution: bayes.Solution, number: np.ndarray, knowledge: np.ndarray, left: int
 ) -> np.ndarray:
-    """Whether each move is optimal for some state of less knowledge, bool `[N]`."""
+    """Which moves are optimal for some state of less knowledge, bool `[N, cells]`."""
     less = bayes.forget(knowledge, _SETS)
     states, state = np.unique(number[:, None] * bayes.STATES + less, return_inverse=True)
     worth = solution.weights(*np.divmod(states, bayes.STATES), left)
     is_best = worth == worth.max(axis=1, keepdims=True)
     is_less = less != knowledge[:, None]
-    is_excused: np.ndarray = is_best[state.reshape(less.shape), move[:, None]] & is_less
-    return np.asarray(is_excused.any(axis=1))
+    return np.asarray((is_best[state.reshape(less.shape)] & is_less[:, :, None]).any(axis=1))

@@ -63,7 +63,9 @@ def parse_prior(weights: Mapping[int, int] | Sequence[int]) -> Int64[np.ndarray,
     pairs = weights.items() if isinstance(weights, Mapping) else ((rule, 1) for rule in weights)
     for rule, weight in pairs:
         if isinstance(weight, bool) or not isinstance(weight, int) or not 0 <= weight < 2**31:
-            raise ValueError(f"the weight of rule {rule} must be an integer, not {weight!r}")
+            raise ValueError(
+                f"the weight of rule {rule} must be an integer from 0 to 2^31 - 1, not {weight!r}"
+            )
         prior[ELEMENTARY.check_rule(rule)] = weight
     if not prior.any():
         raise ValueError("the prior is empty: give at least one rule a weight")

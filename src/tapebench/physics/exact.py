@@ -95,7 +95,8 @@ def check_reach(length: int, limit: int = MAX_LENGTH) -> int:
     """Return `length` if a search can take it."""
     if space.check_length(length) > limit:
         raise ValueError(
-            f"exhaustive search reaches length {limit}, not {length}: choose a shorter tape"
+            f"what can be reached is computed up to length {limit}, not {length}: "
+            "choose a shorter tape"
         )
     return length
 

@@ -99,6 +99,8 @@ class _World:
         self.tapes = np.arange(2**length)
         self.flips = self.tapes[:, None] ^ (1 << np.arange(length))
         # Weights and their sums are integers, and these floats hold them without rounding.
+        if weight.sum() >= 2**53:
+            raise ValueError("the weights of the prior are too large: divide them by something")
         self.dtype = np.float32 if weight.sum() < 2**24 else np.float64
 
     def ascend(self, cells: np.ndarray) -> _Ascent:

@@ -43,6 +43,11 @@ MATCHED = (
 shown and not among them: some rules are solvable only where 3 divides the length, or only where
 it does not, so that no choice of rules is matched at lengths of both kinds."""
 
+MATCHED_FOLDS = tuple(
+    f"{name} L{folds.LENGTH} H{folds.HORIZON}" for name in ("ceiling", "flip-ones")
+)
+"""What a clean audit asks for of folds, which are matched in a task of their own."""
+
 EXAM_SIZE = (32, 32)
 """Cells and steps of the standard exam, whose strata an audit counts besides those of the folds."""
 
@@ -135,8 +140,9 @@ def difficulties() -> dict[str, np.ndarray]:
 
     `ceiling L16` is the share of start tapes from which the goal can be reached in 16 steps at
     all; `random L16` and `flip-ones L16` are what policies that learn nothing reach. These are
-    exact. Those at 32 cells but the ceiling were measured once on the exam and stay as they were
-    then: splits must not move because a policy draws otherwise.
+    exact, and so are those in the task of the folds. Those at 32 cells but the ceiling were
+    measured once on the exam and stay as they were then: splits must not move because a policy
+    draws otherwise.
     """
     measures, rules = {}, ELEMENTARY.rules
     for length in CEILING_LENGTHS:
@@ -148,6 +154,9 @@ def difficulties() -> dict[str, np.ndarray]:
     measured = resources.files("tapebench").joinpath("data/difficulty-L32-H32.json").read_text()
     for policy, success in json.loads(measured)["success"].items():
         measures[f"{policy} L32"] = success
+    of_folds = [folds.core_measures()[rule] for rule in rules]
+    by_name = ([row.ceiling for row in of_folds], [row.flip_ones for row in of_folds])
+    measures |= dict(zip(MATCHED_FOLDS, by_name, strict=True))
     return {name: np.array(by_rule) for name, by_rule in measures.items()}
 
 
@@ -429,7 +438,8 @@ class Audit:
         """
         half_a_rule = 0.5 / len(self.split.train) + 0.5 / len(self.split.test)
         gaps = {"types": self.type_gap}
-        gaps |= {name: abs(np.subtract(*self.difficulty[name])) for name in MATCHED}
+        matched = MATCHED_FOLDS if self.split.generator in folds.GENERATORS else MATCHED
+        gaps |= {name: abs(np.subtract(*self.difficulty[name])) for name in matched}
         reasons = {
             "sides that share rules": not self.disjoint,
             "mirror pairs cut": bool(self.mirror_pairs_cut),

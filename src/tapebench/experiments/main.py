@@ -119,7 +119,7 @@ def show_horizons(results: ExperimentResults) -> Exhibit:
                 title=f"Episodes of {track.horizon} and of {track.holdout_horizon} steps",
                 caption=f"Strict success of policies trained with {track.horizon} steps; ON is "
                 f"100 times success over that of {baselines.PLANNER} with the same horizon. 95% "
-                "t-intervals over seeds. At the longer horizon the last state of a run counts, at "
+                "intervals over seeds. At the longer horizon the last state of a run counts, at "
                 "the shorter its last evaluations.",
                 columns=(Column("agent"), *columns, Column("seeds")),
                 rows=tuple(rows),
@@ -160,7 +160,7 @@ def show_fresh(results: ExperimentResults) -> Exhibit:
                 title="The standard exam and a fresh one",
                 caption="Strict success of the last state of every run, on the start tapes that "
                 f"all evaluations use and on {fresh.episodes} others for each rule, drawn with "
-                f"the salt {FRESH!r}. 95% t-intervals over seeds; differences are paired.",
+                f"the salt {FRESH!r}. 95% intervals over seeds; differences are paired.",
                 columns=(Column("agent"), *columns, Column("seeds")),
                 rows=tuple(rows),
             ),
@@ -256,7 +256,7 @@ def show_fixed(results: ExperimentResults) -> Exhibit:
             Table(
                 name="fixed-rules",
                 title="Trained and examined on a single rule",
-                caption="Strict success, mean over start tapes; 95% t-intervals over seeds. "
+                caption="Strict success, mean over start tapes; 95% intervals over seeds. "
                 "References need no training; mpc knows the rule.",
                 columns=(
                     Column(""),
@@ -327,7 +327,7 @@ def show_small(results: ExperimentResults) -> Exhibit:
             Table(
                 name="small-scale",
                 title=f"Tapes of {length} cells, many rules and one",
-                caption="Strict success, mean over rules; 95% t-intervals over seeds. mpc knows "
+                caption="Strict success, mean over rules; 95% intervals over seeds. mpc knows "
                 "the rule; the ceiling is exact.",
                 columns=tuple(
                     map(

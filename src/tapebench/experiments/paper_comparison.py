@@ -17,6 +17,7 @@ from tapebench.base import seeding
 from tapebench.base.files import read_json
 from tapebench.exam import baselines, metrics
 from tapebench.exam.exam import SUBSETS
+from tapebench.exam.intervals import over_seeds
 from tapebench.experiments.api import Exhibit, Experiment, ExperimentResults, untrained
 from tapebench.experiments.main import (
     RULES,
@@ -104,7 +105,9 @@ def _of_runs(runs: Sequence[Mapping[str, Any]], key: str) -> Cell:
     side, _, metric = key.partition(".")
     entries = [run.get(side) for run in runs]
     values = [value.get(metric) if metric and value else value for value in entries]
-    return _over_seeds(values)
+    interval = _over_seeds(values)
+    is_share = metric == "success" and isinstance(interval, Interval)
+    return stats.within_0_and_1(interval) if is_share else interval
 
 
 def _over_seeds(values: Iterable[Any]) -> Cell:
@@ -112,8 +115,7 @@ def _over_seeds(values: Iterable[Any]) -> Cell:
     numbers = [*values]
     if not numbers or any(value is None for value in numbers):
         return None
-    rng = seeding.generator(0, "paper beside ours")
-    return stats.seed_interval(np.array(numbers, float)[:, None], rng)
+    return over_seeds(numbers)
 
 
 def measured_bounds(results: ExperimentResults, keys: Sequence[str]) -> Measured:

@@ -92,7 +92,7 @@ def show_partitions(results: ExperimentResults) -> Exhibit:
     table = Table(
         name="split-robustness",
         title="OOD success on five partitions",
-        caption="Strict success on held-out rules; 95% t-intervals over seeds, in the last "
+        caption="Strict success on held-out rules; 95% intervals over seeds, in the last "
         "column over partitions.",
         columns=(
             Column(""),

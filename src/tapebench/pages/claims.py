@@ -16,6 +16,7 @@ import numpy as np
 
 from tapebench import stats
 from tapebench.exam import baselines
+from tapebench.exam.intervals import over_seeds
 from tapebench.experiments.paper_tables import published_tables, statements
 from tapebench.report import findings, strata
 from tapebench.report.contests import Contest, Entry
@@ -292,7 +293,7 @@ def share_table(contest: Contest) -> Table:
     rows = []
     for entry in findings.ranked(contest):
         sides = [ceiling_shares(contest, entry, side) for side in ("id", "ood")]
-        difference = stats.paired_interval(sides[0], sides[1], findings.rng(contest, entry, "gap"))
+        difference = over_seeds(sides[0] - sides[1])
         both = [ceiling_share(contest, entry, side) for side in ("id", "ood")]
         rows.append(Row((entry.agent, *both, difference)))
     return Table(
@@ -472,9 +473,7 @@ def ceiling_shares(contest: Contest, entry: Entry, side: str) -> np.ndarray:
 
 def ceiling_share(contest: Contest, entry: Entry, side: str) -> Interval:
     """The share of the ceiling that an agent reaches."""
-    return stats.seed_interval(
-        ceiling_shares(contest, entry, side), findings.rng(contest, entry, "share", side)
-    )
+    return over_seeds(ceiling_shares(contest, entry, side))
 
 
 def level_of(contest: Contest, name: str, side: str) -> float:

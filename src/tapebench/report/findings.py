@@ -12,6 +12,7 @@ from tapebench import stats
 from tapebench.base import seeding
 from tapebench.exam import seating
 from tapebench.exam.baselines import PLANNER, Baseline
+from tapebench.exam.intervals import over_seeds, resampling, share_over_seeds
 from tapebench.exam.metrics import SOFT
 from tapebench.physics import features
 from tapebench.report import figures, style
@@ -23,7 +24,7 @@ from tapebench.stats import Interval, Profile
 
 OVER_SEEDS = (
     "Means over seeds of the evaluations that count, with 95% intervals over training seeds: "
-    "Student's t below ten seeds, a bootstrap of whole seeds from ten on."
+    "Student's t below 20 seeds, a bootstrap of whole seeds from 20 on."
 )
 MARKS = (
     "Bold: the best agent and all whose interval overlaps its interval; second best by the same "
@@ -93,15 +94,9 @@ def main_table(contest: Contest) -> Table:
         if len(sides) == 2:
             indices = [contest.exam.rows(side) for side in ("id", "ood")]
             scores = entry.scores["success"]
-            cells.append(
-                stats.paired_interval(
-                    scores[:, indices[0]], scores[:, indices[1]], rng(contest, entry, "drop")
-                )
-            )
-        cells += [
-            _interval(contest, entry, f"return {side}", _of_side(contest, entry, "return", side))
-            for side in sides
-        ]
+            means = [scores[:, rows_of_side].mean(axis=1) for rows_of_side in indices]
+            cells.append(over_seeds(means[0] - means[1]))
+        cells += [_interval(_of_side(contest, entry, "return", side)) for side in sides]
         cells += [len(entry.seeds), _versions(entry.seatings), entry.seconds]
         rows.append(Row(tuple(cells)))
 
@@ -167,10 +162,7 @@ def continuous_table(contest: Contest) -> Table:
     ]
     rows = []
     for entry in ranked(contest):
-        cells = [
-            _interval(contest, entry, f"{label} {side}", _of_side(contest, entry, metric, side))
-            for label, side, metric, _ in wanted
-        ]
+        cells = [_interval(_of_side(contest, entry, metric, side)) for _, side, metric, _ in wanted]
         rows.append(Row((entry.agent, *cells)))
     for name, line in contest.baselines.items():
         values = [_mean(_of_side(contest, line, metric, side)) for _, side, metric, _ in wanted]
@@ -197,15 +189,14 @@ def normalised_table(contest: Contest) -> Table:
         for label in labels
         for side in sides
     ]
-    entries = [(entry.agent, entry.scores["success"], entry) for entry in ranked(contest)]
     rows = []
-    for name, scores, entry in entries:
+    for entry in ranked(contest):
         cells = [
-            _interval(contest, entry, f"{label} {side}", _normalised(contest, scores, label, side))
+            _interval(_normalised(contest, entry.scores["success"], label, side))
             for label in labels
             for side in sides
         ]
-        rows.append(Row((name, *cells)))
+        rows.append(Row((entry.agent, *cells)))
     for name, line in contest.baselines.items():
         values = [
             _mean(_normalised(contest, line["success"][None], label, side))
@@ -241,10 +232,7 @@ def type_table(contest: Contest) -> Table:
     rows = []
     for entry in ranked(contest):
         cells = [
-            _interval(
-                contest, entry, f"{kind} {side}", entry.scores["success"][:, indices].mean(axis=1)
-            )
-            for kind, side, indices in groups
+            _interval(entry.scores["success"][:, indices].mean(axis=1)) for _, _, indices in groups
         ]
         rows.append(Row((entry.agent, *cells)))
     bounds = [(name, REFERENCE, line["success"]) for name, line in contest.baselines.items()]
@@ -277,10 +265,7 @@ def relation_table(contest: Contest) -> Table:
     for name in present:
         indices = np.flatnonzero(kin == name)
         cells: list[Cell] = [name, len(indices), _mean(contest.ceilings[indices])]
-        cells += [
-            _interval(contest, entry, name, entry.scores["success"][:, indices].mean(axis=1))
-            for entry in entries
-        ]
+        cells += [_interval(entry.scores["success"][:, indices].mean(axis=1)) for entry in entries]
         cells += [_mean(line["success"][indices]) for line in contest.baselines.values()]
         rows.append(Row(tuple(cells)))
     return Table(
@@ -307,7 +292,7 @@ def drop_table(contest: Contest) -> Table:
             )
             for indices in (exam.rows("id"), exam.rows("ood"))
         )
-        parts = stats.decompose_drop(seen, held_out, rng(contest, entry, "decomposition"))
+        parts = stats.decompose_drop(seen, held_out, resampling())
         rows.append(Row((entry.agent, parts.total, parts.composition, parts.rest)))
     return Table(
         f"{contest.slug}-drop",
@@ -432,7 +417,7 @@ def curve_picture(contest: Contest) -> Picture:
     return Picture(
         f"{contest.slug}-curves",
         "Learning curves",
-        "Strict success at every evaluation: mean over seeds, with a band of the 95% t interval "
+        "Strict success at every evaluation: mean over seeds, with a band of the 95% interval "
         "from three seeds on. Dotted: what needs no training, and the exact ceiling.",
         figures.lines(panels, x="environment steps", y="strict success"),
     )
@@ -498,8 +483,8 @@ def hardness_picture(contest: Contest) -> Picture:
         f"{contest.slug}-hardness",
         "How hard was the tape?",
         "Strict success against the fewest steps in which the goal can be reached from the start "
-        "tape under the episode's rule; tapes without a way are left out. Mean over seeds and 95% "
-        "t band.",
+        "tape under the episode's rule; tapes without a way are left out. Mean over seeds and a "
+        "band of the 95% interval.",
         figures.lines(panels, x="optimal steps", y="strict success"),
     )
 
@@ -522,10 +507,7 @@ def ranked(contest: Contest) -> list[Entry]:
 
 def success(contest: Contest, entry: Entry, side: str) -> Interval:
     """An agent's success on a side."""
-    interval = stats.seed_interval(
-        _of_side(contest, entry, "success", side)[:, None], rng(contest, entry, "success", side)
-    )
-    return Interval(interval.mean, max(interval.low, 0.0), min(interval.high, 1.0))
+    return share_over_seeds(_of_side(contest, entry, "success", side))
 
 
 def rng(contest: Contest, entry: Entry, *names: str) -> np.random.Generator:
@@ -535,11 +517,11 @@ def rng(contest: Contest, entry: Entry, *names: str) -> np.random.Generator:
     )
 
 
-def _interval(contest: Contest, entry: Entry, name: str, values: np.ndarray) -> Cell:
+def _interval(values: np.ndarray) -> Cell:
     """An interval over seeds; None where a value does not exist for every seed."""
     if not len(values) or not np.isfinite(values).all():
         return None
-    return stats.seed_interval(values[:, None], rng(contest, entry, name))
+    return over_seeds(values)
 
 
 def _of_side(contest: Contest, entry: Entry | Baseline, metric: str, side: str) -> np.ndarray:
@@ -585,15 +567,14 @@ def _mean(values: np.ndarray) -> float | None:
 
 
 def _band(seeds: np.ndarray) -> list[Interval | float]:
-    """Mean and t interval of each column of `seeds[S, K]` (or of `[S]`), from three seeds on.
+    """Mean and interval of each column of `seeds[S, K]` (or of `[S]`), from three seeds on.
 
     Intervals of two are so wide that they would hide the lines.
     """
     table = seeds.reshape(len(seeds), -1)
     if len(table) < 3:
         return [float(value) for value in table.mean(axis=0)]
-    bands = [stats.t_interval(column) for column in table.T]
-    return [Interval(band.mean, max(band.low, 0.0), min(band.high, 1.0)) for band in bands]
+    return [share_over_seeds(column) for column in table.T]
 
 
 def ranked_column(contest: Contest, name: str, better: str = "high", digits: int = 3) -> Column:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tapebench import stats
 from tapebench.exam import bounds, by_stratum
 from tapebench.exam.by_stratum import Group, GroupScore
+from tapebench.exam.intervals import share_over_seeds
 from tapebench.report import findings
 from tapebench.report.contests import Contest, Entry
 from tapebench.report.tables import CEILING, REFERENCE, Column, Row, Table
@@ -86,8 +86,7 @@ def stratum_scores(contest: Contest, entry: Entry) -> list[GroupScore]:
     """An agent's success by stratum and side, with the interval of its success on a side."""
 
     def interval(part: np.ndarray, group: Group) -> Interval:
-        rng = findings.rng(contest, entry, "stratum", group.stratum, group.side)
-        return stats.within_0_and_1(stats.seed_interval(part, rng))
+        return share_over_seeds(part)
 
     return by_stratum.success_by_stratum(entry.scores["success"], contest.exam, interval)
 

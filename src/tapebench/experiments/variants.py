@@ -118,7 +118,7 @@ def success_table(name: str, title: str, results: ExperimentResults) -> Table:
     rows = []
     for label in results.finished:
         runs = results.summaries(label)
-        cells: list[Any] = [label]
+        cells: list[Any] = [results.label(label)]
         for side in by_side:
             success = np.array([run[side]["success"] for run in runs])
             cells += [
@@ -158,7 +158,7 @@ def success_table(name: str, title: str, results: ExperimentResults) -> Table:
 def variant_picture(name: str, title: str, results: ExperimentResults) -> Picture:
     """The same as dots."""
     rows = {
-        label: {
+        results.label(label): {
             side.upper(): share_over_seeds([run[side]["success"] for run in runs])
             for side in SUBSETS
             if all(side in run for run in runs)

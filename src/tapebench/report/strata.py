@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from tapebench.exam import bounds, by_stratum
@@ -39,7 +41,7 @@ def strata_table(contest: Contest) -> Table | None:
     if not groups:
         return None
     rows = [
-        Row((entry.agent, *(score.success for score in stratum_scores(contest, entry))))
+        findings.row_of(entry, (score.success for score in stratum_scores(contest, entry)))
         for entry in findings.ranked(contest)
     ]
     bound = bounds.bounds_by_stratum(exam)
@@ -58,7 +60,7 @@ def strata_table(contest: Contest) -> Table | None:
         "Success by stratum",
         f"{by_stratum.about(exam)} Strict success, with the number of rules in brackets; fewer "
         f"than {by_stratum.FEWEST} get a dash. {findings.OVER_SEEDS} {findings.MARKS} "
-        f"{findings.BESIDE} {about_bounds(bound)} {findings.EXACT}"
+        f"{findings.beside(contest)} {about_bounds(bound)} {findings.EXACT}"
         f"{findings.about_seatings(contest)}",
         (Column("agent"), *(_column(contest, group) for group in groups)),
         tuple(rows),
@@ -103,4 +105,4 @@ def _column(contest: Contest, group: Group) -> Column:
     """Ranked, but for rules on which nobody can succeed."""
     if group.stratum == "impossible":
         return Column(group.label)
-    return findings.ranked_column(contest, group.label)
+    return findings.ranked_column(contest, group.label, partial(findings.success_on, group.rows))

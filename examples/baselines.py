@@ -1,9 +1,10 @@
 """Success of the baselines that need no training, of planning with the true rule, and the ceiling.
 
 `python examples/baselines.py` prints the table; `--readme` also puts it into the README.
-Success is over the exam: 20 start tapes for every rule. ID are the rules of the split's train
-side, OOD its held-out ones. `greedy` and `mpc` know the rule. The ceiling is exact: the share of
-all start tapes from which any policy, even one that knows the rule, can reach the goal in time.
+Success is over the exam: 20 start tapes for every rule, one draw of a policy that draws, with 95%
+intervals over rules and start tapes. ID are the rules of the split's train side, OOD its held-out
+ones. `greedy` and `mpc` know the rule. The ceiling is exact: the share of all start tapes from
+which any policy, even one that knows the rule, can reach the goal in time.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from tapebench import stats
+from tapebench.base import seeding
 from tapebench.exam import policy as policies
 from tapebench.exam import rollout
 from tapebench.physics import exact
@@ -31,21 +34,24 @@ def rows(split_name: str, length: int) -> list[tuple[str, ...]]:
     """One row for each policy, and one for the exact ceiling."""
     split = splits.load(split_name)
     task = make_task(length=length, horizon=length, rules="all")
-    success_by_side: list[tuple[str, float, float]] = []
+    table = []
     for name in POLICIES:
-        success = rollout.rollout(policies.make(name, task), task).success.mean(axis=1)
-        sides = (success[list(side)].mean() for side in (split.train, split.test))
-        success_by_side.append((name, *sides))
+        success = rollout.rollout(policies.make(name, task), task).success.astype(float)
+        seen, held_out = (success[list(side)] for side in (split.train, split.test))
+        sides = [
+            stats.rule_tape_bootstrap(side, seeding.generator(0, "baselines"))
+            for side in (seen, held_out)
+        ]
+        drop = stats.drop_bootstrap(seen, held_out, seeding.generator(0, "baselines"))
+        ends = f"{drop.mean:+.3f} [{drop.low:+.3f}, {drop.high:+.3f}]"
+        table.append((split_name, str(length), name, *map(str, sides), ends))
     ceilings = exact.shipped_ceilings(length, length)
     id_ceiling, ood_ceiling = (
         sum(ceilings[rule].solvable_excluding_goal for rule in side) / len(side)
         for side in (split.train, split.test)
     )
-    success_by_side.append(("exact ceiling", id_ceiling, ood_ceiling))
-    return [
-        (split_name, str(length), name, f"{id_:.3f}", f"{ood:.3f}", f"{id_ - ood:+.3f}")
-        for name, id_, ood in success_by_side
-    ]
+    exactly = (f"{id_ceiling:.3f}", f"{ood_ceiling:.3f}", f"{id_ceiling - ood_ceiling:+.3f}")
+    return [*table, (split_name, str(length), "exact ceiling", *exactly)]
 
 
 def all_rows() -> list[tuple[str, ...]]:

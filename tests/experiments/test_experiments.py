@@ -257,7 +257,7 @@ def test_a_policy_that_learns_nothing_pays_nothing_for_unseen_laws(tmp_path, tin
     results = api.experiment_results(experiment, scale, tmp_path)
     exhibit = experiment.show(results)
     cells_of = {row.cells[0]: row.cells[1:] for row in exhibit.tables[0].rows}
-    *drops, by_fps30, by_matched30, both, fresh, seeds, seeds_anew = cells_of["ppo"]
+    _, _, _, *drops, by_fps30, by_matched30, both, fresh, seeds, seeds_anew = cells_of["ppo-mlp"]
     for split, drop in zip(("fps30", "matched30"), drops, strict=True):
         runs = results.summaries(f"ppo on {split}")
         assert drop.mean == pytest.approx(np.mean([run["drop"] for run in runs]))
@@ -270,8 +270,8 @@ def test_a_policy_that_learns_nothing_pays_nothing_for_unseen_laws(tmp_path, tin
         "2 / 2",
         None,
     )  # nothing was learned that could sit it
-    assert cells_of["dqn"][2:] == (None, None, None, None, "2 / 0", None)
-    assert unseen.costs(scale, tmp_path).keys() == {"ppo"}
+    assert cells_of["dqn-mlp"][5:] == (None, None, None, None, "2 / 0", None)
+    assert unseen.costs(scale, tmp_path).keys() == {"ppo-mlp"}
     assert len(exhibit.pictures) == 1
 
 
@@ -344,3 +344,21 @@ def test_a_filter_without_the_true_rule_never_finds_it(tmp_path):
         assert (watched.identified(rows) > 0) == (candidates == "all")
         assert (watched.wait(rows) is None) == (candidates == "train")
         assert watched.identified(exam.rows("id")) > 0.5
+
+
+def test_published_runs_are_read_by_their_stored_config_whatever_the_defaults(
+    monkeypatch, tmp_path
+):
+    asked = TINY.spec("dqn", 0, experiment="tiny")
+    stored = replace(asked, options={"network": "conv", "batch": 32})
+    finish_run(tmp_path, stored)
+    settings = {"dqn": [asked]}
+    assert not ExperimentResults(Scale(TINY), tmp_path, settings).finished
+    monkeypatch.setattr(api.published, "is_directory", lambda root: root == tmp_path)
+    results = ExperimentResults(Scale(TINY), tmp_path, settings)
+    ((spec,),) = results.finished.values()
+    assert spec.id == asked.id
+    assert spec.config == stored.config != asked.config
+    assert results.label("dqn") == "dqn-conv"
+    longer = replace(asked, steps=2 * asked.steps)
+    assert not ExperimentResults(Scale(TINY), tmp_path, {"dqn": [longer]}).finished

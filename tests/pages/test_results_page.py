@@ -3,16 +3,23 @@
 import re
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from stored_runs import store_run
+from tapebench.experiments.unseen import (
+    NOTHING_TO_LOSE,
+    SKILLED,
+    UNDECIDED,
+    UnseenCost,
+    skill_reading,
+)
 from tapebench.pages import claims
 from tapebench.pages import results as results_page
 from tapebench.report import findings
+from tapebench.report.contests import KINDS
 from tapebench.runs import published, tracks
-from tapebench.stats import Interval
+from tapebench.stats import Comparison, Interval
 
 ROOT = Path(__file__).parents[2]
 
@@ -90,38 +97,95 @@ def test_a_word_is_used_only_where_the_interval_leaves_no_doubt(low, high, seeds
 
 
 @pytest.mark.parametrize(
-    ("intervals", "verdict"),
+    ("words", "verdict"),
     [
-        ([(0.1, 0.2), (0.3, 0.4)], claims.HOLDS),
-        ([(0.1, 0.2), (-0.3, 0.4)], claims.MIXED),
-        ([(0.1, 0.2), (-0.4, -0.3)], claims.FAILS),
-        ([(-0.1, 0.2), (-0.3, 0.4)], claims.OPEN_DIFFERENCE),
+        ([claims.ABOVE, claims.ABOVE], claims.REPRODUCED),
+        ([claims.ABOVE, claims.OPEN], claims.OPEN_DIFFERENCE),
+        ([claims.ABOVE, claims.BELOW], claims.NOT_REPRODUCED),
+        ([claims.OPEN, claims.OPEN], claims.OPEN_DIFFERENCE),
     ],
 )
-def test_a_claim_about_all_agents_needs_all_of_them(intervals, verdict):
-    by_agent = {str(number): Interval(0.0, *ends) for number, ends in enumerate(intervals)}
-    entries = [SimpleNamespace(agent=agent, seeds=range(5)) for agent in by_agent]
-    assert claims.sign_of_all(entries, by_agent, "a drop")[1] == verdict
+def test_a_claim_about_all_agents_needs_all_of_them(words, verdict):
+    assert claims.sign_of_all(words) == verdict
 
 
 @pytest.mark.parametrize(
-    ("ends", "verdict"),
-    [((0.01, 0.02), "does not hold"), ((0.01, 0.03), "in part"), ((0.03, 0.03), "open")],
+    ("verdicts", "verdict"),
+    [
+        ([claims.REPRODUCED, claims.REPRODUCED], claims.REPRODUCED),
+        ([claims.REPRODUCED, claims.OPEN_DIFFERENCE], claims.OPEN_DIFFERENCE),
+        ([claims.REPRODUCED, claims.NOT_REPRODUCED], claims.NOT_REPRODUCED),
+    ],
 )
-def test_unseen_laws_explain_a_drop_if_they_cost_as_much(ends, verdict):
-    entries = [SimpleNamespace(agent=name) for name in ("dqn", "ppo", "rad")]
-    costs = {
-        name: Interval(0.0, -high, high) for name, high in zip(("dqn", "ppo"), ends, strict=True)
-    }
-    *_, here, conclusion = claims.law_alone(None, entries, costs)
+def test_a_claim_is_judged_on_every_split(verdicts, verdict):
+    assert claims.overall(verdicts) == verdict
+
+
+def test_an_order_that_agrees_in_5_of_25_pairs_is_not_reproduced():
+    assert claims.verdict_on_order(5, 20) == claims.NOT_REPRODUCED
+    assert claims.verdict_on_order(25, 0) == claims.REPRODUCED
+    assert claims.verdict_on_order(20, 5) == claims.OPEN_DIFFERENCE
+
+
+def unseen_cost(mean, reading, half=0.01):
+    cost = Interval(mean, mean - half, mean + half)
+    return UnseenCost(cost, cost, Interval(0.4, 0.3, 0.5), reading)
+
+
+def test_a_cost_near_zero_without_skill_is_printed_as_nothing_to_lose():
+    costs = {"dqn-mlp": unseen_cost(0.001, NOTHING_TO_LOSE), "x": unseen_cost(0.002, UNDECIDED)}
+    longer = {"rppo-cells": unseen_cost(0.031, SKILLED)}
+    sentence = claims.about_costs(costs, longer)
+    skilled, idle = sentence.index("`rppo-cells`"), sentence.index("`dqn-mlp`")
+    assert skilled < idle
+    assert "`dqn-mlp` (costs +0.001 to +0.001: nothing to lose)" in sentence
+    assert "an unseen rule costs it +0.031 [+0.021, +0.041]" in sentence
+    assert "skill is undecided for `x` (costs" in sentence
+
+
+@pytest.mark.parametrize(
+    ("mean", "reading", "verdict"),
+    [
+        (0.001, NOTHING_TO_LOSE, claims.OPEN_DIFFERENCE),
+        (0.001, SKILLED, claims.NOT_REPRODUCED),
+        (0.031, SKILLED, claims.OPEN_DIFFERENCE),
+    ],
+)
+def test_only_an_agent_with_skill_can_speak_against_a_cost_of_unseen_rules(mean, reading, verdict):
+    finding, conclusion = claims.unseen_alone({"dqn-mlp": unseen_cost(mean, reading)}, {})
     assert conclusion == verdict
-    assert here.endswith("of 2")
-    sentence = claims.about_costs(costs, {})
-    assert f"none ends above +{max(ends):.3f}" in sentence
-    assert "5,000,000" not in sentence
-    sentence = claims.about_costs(costs, {"rppo, cells": Interval(0.1, 0.0, 0.2)})
-    assert sentence.endswith("After 5,000,000 steps: `rppo, cells` +0.100 [+0.000, +0.200].")
-    assert f"none ends above +{max(ends):.3f}" in sentence
+    assert f"{reading}: 1 of 1" in finding
+
+
+@pytest.mark.parametrize(
+    ("ends", "reading"),
+    [
+        ([(0.2, 0.3), (0.2, 0.3)], SKILLED),
+        ([(0.2, 0.3), (0.05, 0.3)], UNDECIDED),
+        ([(0.0, 0.05), (0.0, 0.05)], NOTHING_TO_LOSE),
+    ],
+)
+def test_skill_is_success_above_blind_play_with_every_split(ends, reading):
+    success = [Interval(sum(pair) / 2, *pair) for pair in ends]
+    assert skill_reading(success, [0.1, 0.1]) == reading
+
+
+def test_contrasts_stay_within_one_kind_of_network():
+    for agent, other, _ in claims.CONTRASTS:
+        networks = [label.rsplit("-", 1)[1] for label in (agent, other)]
+        assert len({KINDS[network] for network in networks}) == 1
+        assert "automata" not in agent + other
+
+
+def test_comparisons_of_a_question_are_corrected_together():
+    difference = Interval(0.02, 0.01, 0.03)
+    tests = {f"pair {n}": {"ood": Comparison(difference, 2.0, 8.0, 0.02)} for n in range(3)}
+    assert claims.about_pairs(tests).count("(open, p = 0.060)") == 3
+    assert "(better, p = 0.020)" in claims.about_pairs({"pair": tests["pair 0"]})
+
+
+def test_the_limits_count_the_mirror_images_of_the_split():
+    assert any(line.startswith("15 of the 30 held-out rules") for line in claims.limits())
 
 
 def test_the_order_of_two_agents_counts_where_both_tables_tell_them_apart():

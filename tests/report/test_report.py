@@ -493,3 +493,40 @@ def test_intervals_of_shares_stay_within_0_and_1(contest):
         for cell in row.cells[1:3]:
             if isinstance(cell, Interval):
                 assert 0 <= cell.low <= cell.mean <= cell.high <= 1
+
+
+def test_rows_are_named_and_ranked_by_the_network_of_the_stored_config(contest):
+    networks = {"first-one": "mlp", "any-one": "conv", "any-cell": "gru"}
+    entries = [
+        replace(
+            entry,
+            specs=tuple(
+                spec | {"config": {"network": networks[entry.agent]}} for spec in entry.specs
+            ),
+        )
+        for entry in contest.entries
+    ]
+    table = findings.main_table(replace(contest, entries=tuple(entries)))
+    names = [row.cells[0] for row in table.rows[:3]]
+    assert names[0] == "any-one-conv"
+    assert sorted(names[1:]) == ["any-cell-gru", "first-one-mlp"]
+    assert table.marks[0] == ("",) * len(table.columns)  # alone of its kind
+    assert [row.group for row in table.rows[:3]] == [
+        "ring-equivariant",
+        "fully connected",
+        "fully connected",
+    ]
+    pairs = {
+        row.cells[:2]
+        for row in findings.pairwise_table(replace(contest, entries=tuple(entries))).rows
+    }
+    assert {frozenset(pair) for pair in pairs} == {frozenset(names[1:])}
+
+
+def test_system_identification_stands_with_the_references(contest):
+    entries = [replace(contest.entries[0], agent="automata"), *contest.entries[1:]]
+    identified = replace(contest, entries=tuple(entries))
+    kinds = {row.cells[0]: row.kind for row in findings.main_table(identified).rows}
+    assert kinds["automata"] == "reference"
+    assert "no reinforcement learning" in findings.main_table(identified).caption
+    assert "automata" not in {entry.agent for entry in findings.learners(identified)}

@@ -57,9 +57,30 @@ def test_marks_follow_from_the_intervals_alone(values):
     marks = [row[1] for row in ranked.marks]
     top = max(values, key=lambda pair: pair[0])
     for (mean, half), mark in zip(values, marks, strict=True):
-        assert (mark == "best") == (mean + half >= top[0] - top[1])
+        assert mark != "best" or mean + half >= top[0] - top[1]
     by_mean = [mark for _, mark in sorted(zip(values, marks, strict=True), key=lambda p: -p[0][0])]
     assert by_mean[0] == "best"
+    assert by_mean == sorted(by_mean, key=["best", "second", ""].index)
+
+
+def test_no_agent_is_passed_over_in_favour_of_a_worse_one_with_a_wider_interval():
+    ranked = table(
+        Row(("best", interval(0.5), None)),
+        Row(("better", interval(0.4), None)),
+        Row(("worse", interval(0.3, 0.3), None)),
+    )
+    assert [row[1] for row in ranked.marks] == ["best", "second", "second"]
+
+
+def test_marks_follow_the_tests_where_there_are_any_and_stay_within_a_group():
+    columns = (
+        Column("agent"),
+        Column("success", better="high", apart=frozenset({frozenset(("a", "c"))})),
+    )
+    rows = [Row((name, interval(mean, 0.0))) for name, mean in (("c", 0.1), ("a", 0.9), ("b", 0.5))]
+    rows += [Row((name, interval(mean)), group="conv") for name, mean in (("d", 0.99), ("e", 0.01))]
+    tested = Table("tested", "Tested", "", columns, tuple(rows))
+    assert [row[1] for row in tested.marks] == ["second", "best", "best", "best", "best"]
 
 
 def test_csv_gives_back_every_number_in_full():

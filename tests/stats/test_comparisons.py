@@ -164,3 +164,11 @@ def test_an_agent_without_any_spread_is_compared_with_one_that_has_some():
     test = stats.welch(np.full(5, 0.3), np.array([0.1, 0.2, 0.3, 0.2, 0.1]))
     assert 0 < test.p < 0.05
     assert test.difference.mean == pytest.approx(0.12)
+
+
+def test_pairs_are_told_apart_by_welch_with_holm_for_all_of_them():
+    rng = generator(60)
+    scores = {name: rng.normal(mean, 1, 20) for name, mean in (("a", 0), ("b", 0.1), ("c", 5))}
+    scores["alone"] = np.array([100.0])
+    assert stats.told_apart(scores) == {frozenset("ac"), frozenset("bc")}
+    assert stats.told_apart({"a": scores["a"], "alone": scores["alone"]}) == set()

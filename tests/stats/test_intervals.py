@@ -20,8 +20,8 @@ def test_a_t_interval_equals_scipy():
     )
 
 
-@given(tables(most=9))
-def test_below_ten_seeds_the_interval_is_students_and_ignores_the_order_of_seeds(scores):
+@given(tables(most=19))
+def test_below_twenty_seeds_the_interval_is_students_and_ignores_the_order_of_seeds(scores):
     interval = stats.seed_interval(scores, generator())
     expected = stats.t_interval(scores.mean(axis=1))
     again = stats.seed_interval(scores[::-1], generator(1))
@@ -34,24 +34,24 @@ def test_below_ten_seeds_the_interval_is_students_and_ignores_the_order_of_seeds
     assert interval.low <= interval.mean <= interval.high
 
 
-def test_nine_seeds_draw_nothing():
-    rng, scores = generator(1), generator(1).random((9, 12))
+def test_nineteen_seeds_draw_nothing():
+    rng, scores = generator(1), generator(1).random((19, 24))
     for statistic in (stats.seed_mean, stats.iqm):
         stats.seed_interval(scores, rng, statistic)
     stats.hierarchical_interval(scores, rng)
     assert rng.random() == generator(1).random()
 
 
-def test_from_ten_seeds_on_it_is_the_percentile_bootstrap_of_whole_seeds():
-    scores = generator(1).random((10, 5))
+def test_from_twenty_seeds_on_it_is_the_percentile_bootstrap_of_whole_seeds():
+    scores = generator(1).random((20, 5))
     interval = stats.seed_interval(scores, generator(2))
-    drawn = generator(2).integers(0, 10, (2000, 10))
+    drawn = generator(2).integers(0, 20, (2000, 20))
     low, high = np.quantile(scores[drawn].mean(axis=(1, 2)), [0.025, 0.975])
     np.testing.assert_allclose([interval.low, interval.high], [low, high])
     assert interval.mean == pytest.approx(scores.mean())
 
 
-@pytest.mark.parametrize("seeds", [2, 9, 15])
+@pytest.mark.parametrize("seeds", [2, 19, 25])
 def test_a_statistic_per_seed_and_the_same_of_the_whole_table_agree(seeds):
     scores = generator(3).random((seeds, 6))
     per_seed = stats.seed_interval(scores, generator(4), stats.micro_average)
@@ -61,7 +61,7 @@ def test_a_statistic_per_seed_and_the_same_of_the_whole_table_agree(seeds):
     )
 
 
-@pytest.mark.parametrize("seeds", [5, 12])
+@pytest.mark.parametrize("seeds", [5, 22])
 def test_a_statistic_of_the_whole_table_sees_resampled_rows(seeds):
     scores = np.sort(generator(5).random((seeds, 4)), axis=0)
     seen = []
@@ -75,12 +75,12 @@ def test_a_statistic_of_the_whole_table_sees_resampled_rows(seeds):
     assert interval.low < interval.mean < interval.high
     rows = {tuple(row) for row in scores}
     assert all(tuple(row) in rows for table in seen for row in table)
-    assert {len(table) for table in seen} == ({4, 5} if seeds == 5 else {12})
+    assert {len(table) for table in seen} == ({4, 5} if seeds == 5 else {22})
 
 
 def test_a_paired_interval_is_that_of_the_differences():
     rng = generator(7)
-    for seeds in (6, 14):
+    for seeds in (6, 24):
         a, b = rng.random((seeds, 30)), rng.random((seeds, 4))
         interval = stats.paired_interval(a, b, generator(8))
         of_all = stats.paired_interval(a, b, generator(8), np.mean)
@@ -144,7 +144,7 @@ def test_the_same_generator_gives_the_same_bytes(scores, seed):
 
 
 def test_another_generator_gives_another_bootstrap():
-    scores = generator(13).random((12, 11))
+    scores = generator(13).random((22, 21))
     for interval in (stats.seed_interval, stats.hierarchical_interval):
         assert interval(scores, generator(1)) == interval(scores, generator(1))
         assert interval(scores, generator(1)) != interval(scores, generator(2))

@@ -13,6 +13,7 @@ from tapebench.base.shapes import Integer
 from tapebench.exam import bounds, by_stratum
 from tapebench.exam.baselines import PLANNER, Baseline
 from tapebench.exam.exam import SUBSETS, Exam
+from tapebench.exam.intervals import over_seeds, resampling
 from tapebench.exam.metrics import METRICS, SOFT
 from tapebench.exam.policy import Policy
 from tapebench.exam.rollout import Episodes, rollout
@@ -117,10 +118,9 @@ def _normalised_by_planner(
 
 def _interval(success: np.ndarray, *names: str) -> stats.Interval:
     """Of `success[S, R, E]`: over seeds if there are several, else over rules and tapes."""
-    rng = seeding.generator(0, "score", *names)
     if len(success) > 1:
-        return stats.seed_interval(success.mean(axis=2), rng)
-    return stats.rule_tape_bootstrap(success[0], rng)
+        return over_seeds(success.mean(axis=2))
+    return stats.rule_tape_bootstrap(success[0], seeding.generator(0, "score", *names))
 
 
 def _drop(runs: Sequence[Episodes], exam: Exam, ceilings: np.ndarray) -> dict[str, Any]:
@@ -129,11 +129,11 @@ def _drop(runs: Sequence[Episodes], exam: Exam, ceilings: np.ndarray) -> dict[st
     if not len(inside) or not len(outside):
         return {"drop": None, "drop_interval": None, "drop_composition": None, "drop_rest": None}
     success = np.array([run.success for run in runs], float)
-    rng = seeding.generator(0, "score", "drop")
     if len(runs) > 1:
         seeds = success.mean(axis=2)
-        drop = stats.paired_interval(seeds[:, inside], seeds[:, outside], rng)
+        drop = over_seeds(seeds[:, inside].mean(axis=1) - seeds[:, outside].mean(axis=1))
     else:
+        rng = seeding.generator(0, "score", "drop")
         drop = stats.drop_bootstrap(success[0, inside], success[0, outside], rng)
     document: dict[str, Any] = {"drop": drop.mean, "drop_interval": [drop.low, drop.high]}
     if np.isnan(ceilings).any():
@@ -142,7 +142,7 @@ def _drop(runs: Sequence[Episodes], exam: Exam, ceilings: np.ndarray) -> dict[st
         stats.Side(success[:, rows].mean(axis=2), ceilings[rows], exam.types[rows])
         for rows in (inside, outside)
     )
-    parts = stats.decompose_drop(seen, held_out, rng)
+    parts = stats.decompose_drop(seen, held_out, resampling())
     return document | {"drop_composition": parts.composition.mean, "drop_rest": parts.rest.mean}
 
 
@@ -235,7 +235,7 @@ def summarise_rules(runs: Sequence[Episodes], members: Sequence[int]) -> dict[st
         rng = seeding.generator(0, "oracle", name)
         summary[name] = {
             "mean": float(scores.mean()),
-            "seeds": _ends(stats.t_interval(scores.mean(axis=(1, 2)))),
+            "seeds": _ends(over_seeds(scores)),
             "rules_tapes": _ends(stats.rule_tape_bootstrap(scores.mean(axis=0), rng)),
         }
     return summary

@@ -148,7 +148,7 @@ def show_training(results: ExperimentResults) -> Exhibit:
     picture = Picture(
         name=name,
         title=title,
-        caption="Strict success; bands are 95% t-intervals over seeds. On the left also on the "
+        caption="Strict success; bands are 95% intervals over seeds. On the left also on the "
         "very rules that were trained on.",
         drawing=lines(panels, x="rules trained on", y="strict success", log=True),
     )
@@ -230,7 +230,7 @@ def show_informed(results: ExperimentResults) -> Exhibit:
             Table(
                 name="informativeness",
                 title=title,
-                caption=f"Strict success. {about} 95% t-intervals over seeds.",
+                caption=f"Strict success. {about} 95% intervals over seeds.",
                 columns=(
                     Column(""),
                     Column("first flips"),
@@ -244,7 +244,7 @@ def show_informed(results: ExperimentResults) -> Exhibit:
             Picture(
                 name="informativeness",
                 title=title,
-                caption=f"{about} bands are 95% t-intervals over seeds.",
+                caption=f"{about} bands are 95% intervals over seeds.",
                 drawing=lines(panels, x="first flips by others", y="strict success"),
             ),
         ),
@@ -314,7 +314,7 @@ def show_trials(results: ExperimentResults) -> Exhibit:
             Table(
                 name="trials",
                 title=title,
-                caption=f"Strict success. {about} gain is last − first. 95% t-intervals over "
+                caption=f"Strict success. {about} gain is last − first. 95% intervals over "
                 f"seeds. {results.scale.about(trials=TRIALS)}",
                 columns=(*columns, Column("seeds")),
                 rows=tuple(rows),
@@ -324,7 +324,7 @@ def show_trials(results: ExperimentResults) -> Exhibit:
             Picture(
                 name="trials",
                 title=title,
-                caption=f"{about} bands are 95% t-intervals over seeds.",
+                caption=f"{about} bands are 95% intervals over seeds.",
                 drawing=lines(panels, x="trial", y="strict success"),
             ),
         ),
@@ -359,7 +359,7 @@ def show_budget(results: ExperimentResults) -> Exhibit:
     picture = Picture(
         name=name,
         title=title,
-        caption="Strict success at every evaluation; bands are 95% t-intervals over seeds.",
+        caption="Strict success at every evaluation; bands are 95% intervals over seeds.",
         drawing=lines(
             curve_panels(results.exam, curves), x="environment steps", y="strict success"
         ),

@@ -8,16 +8,17 @@ much is done: a track, and perhaps fewer seeds or rules.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tapebench.base import files
 from tapebench.exam.exam import Exam
+from tapebench.report.contests import label_of
 from tapebench.report.figures import Picture
 from tapebench.report.tables import Table
-from tapebench.runs import store, tracks
+from tapebench.runs import published, store, tracks
 from tapebench.runs.training import RunSpec
 
 
@@ -122,17 +123,29 @@ class ExperimentResults:
 
     @cached_property
     def finished(self) -> dict[str, list[RunSpec]]:
-        """Finished runs with today's settings, of each setting that has any."""
-        groups = {
-            name: [
-                spec
-                for spec in group
-                if store.is_finished(self.path(spec))
-                and not store.differences(self.path(spec), spec.id, spec.as_dict())
-            ]
-            for name, group in self.settings.items()
-        }
-        return {name: group for name, group in groups.items() if group}
+        """Finished runs with today's settings, of each setting that has any.
+
+        What comes with the package is read as it was made: with the config that is stored with it,
+        whatever the defaults of its agent are today.
+        """
+        is_published = published.is_directory(self.root)
+        groups: dict[str, list[RunSpec]] = {}
+        for name, group in self.settings.items():
+            for asked in group:
+                path = self.path(asked)
+                if not store.is_finished(path):
+                    continue
+                spec = as_stored(asked, path) if is_published else asked
+                differing = store.differences(path, spec.id, spec.as_dict())
+                if not {*differing} - ({"options"} if is_published else set()):
+                    groups.setdefault(name, []).append(spec)
+        return groups
+
+    def label(self, setting: str) -> str:
+        """What tables call a setting that is an agent, or an agent with a network: both."""
+        spec = self.finished[setting][0]
+        names = (spec.agent, f"{spec.agent}, {spec.config.get('network')}")
+        return label_of(spec.agent, spec.config) if setting in names else setting
 
     @property
     def missing(self) -> list[str]:
@@ -179,6 +192,13 @@ class ExperimentResults:
         if len(exams) != 1:
             raise ValueError("the runs of this experiment sat different exams")
         return next(iter(exams.values()))
+
+
+def as_stored(spec: RunSpec, path: Path) -> RunSpec:
+    """A run with the config that is stored in its directory in place of today's defaults."""
+    config = files.read_json(path / "spec.json").get("config") or {}
+    changed = {name: value for name, value in config.items() if spec.config.get(name) != value}
+    return replace(spec, options={**spec.options, **changed}) if changed else spec
 
 
 def untrained(scale: Scale) -> dict[str, list[RunSpec]]:

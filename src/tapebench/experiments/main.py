@@ -24,8 +24,8 @@ from tapebench.experiments.variants import (
     slug,
 )
 from tapebench.report import findings, illustrations
-from tapebench.report.contests import read
-from tapebench.report.tables import Column, Row, Table
+from tapebench.report.contests import IDENTIFICATION, read
+from tapebench.report.tables import AGENT, REFERENCE, Column, Row, Table
 from tapebench.runs import training
 from tapebench.runs.training import RunSpec
 
@@ -93,7 +93,7 @@ def show_horizons(results: ExperimentResults) -> Exhibit:
     for agent, specs in results.finished.items():
         longer = [examined(results, spec, long) for spec in specs]
         reached = dict(zip(exams, (results.summaries(agent), longer), strict=True))
-        cells: list[Any] = [agent]
+        cells: list[Any] = [results.label(agent)]
         for name, runs in reached.items():
             for side in sides:
                 values = np.array([run[side]["success"] for run in runs])
@@ -102,7 +102,8 @@ def show_horizons(results: ExperimentResults) -> Exhibit:
                     share_over_seeds(values),
                     over_seeds(100 * values / max(by_planner, 1e-9)),
                 ]
-        rows.append(Row((*cells, len(specs))))
+        kind = REFERENCE if specs[0].agent in IDENTIFICATION else AGENT
+        rows.append(Row((*cells, len(specs)), kind))
     columns = [
         column
         for name in exams
@@ -119,7 +120,7 @@ def show_horizons(results: ExperimentResults) -> Exhibit:
                 title=f"Episodes of {track.horizon} and of {track.holdout_horizon} steps",
                 caption=f"Strict success of policies trained with {track.horizon} steps; ON is "
                 f"100 times success over that of {baselines.PLANNER} with the same horizon. 95% "
-                "t-intervals over seeds. At the longer horizon the last state of a run counts, at "
+                "intervals over seeds. At the longer horizon the last state of a run counts, at "
                 "the shorter its last evaluations.",
                 columns=(Column("agent"), *columns, Column("seeds")),
                 rows=tuple(rows),
@@ -137,13 +138,14 @@ def show_fresh(results: ExperimentResults) -> Exhibit:
     sides = [side for side in SUBSETS if len(fresh.rows(side))]
     rows = []
     for agent, specs in results.finished.items():
-        cells: list[Any] = [agent]
+        cells: list[Any] = [results.label(agent)]
         runs = [examined(results, spec, fresh) for spec in specs]
         for side in sides:
             usual = np.array([run["curve"][side][-1] for run in results.summaries(agent)])
             other = np.array([run[side]["success"] for run in runs])
             cells += [share_over_seeds(usual), share_over_seeds(other), over_seeds(other - usual)]
-        rows.append(Row((*cells, len(specs))))
+        kind = REFERENCE if specs[0].agent in IDENTIFICATION else AGENT
+        rows.append(Row((*cells, len(specs)), kind))
     columns = [
         column
         for side in (side.upper() for side in sides)
@@ -160,7 +162,7 @@ def show_fresh(results: ExperimentResults) -> Exhibit:
                 title="The standard exam and a fresh one",
                 caption="Strict success of the last state of every run, on the start tapes that "
                 f"all evaluations use and on {fresh.episodes} others for each rule, drawn with "
-                f"the salt {FRESH!r}. 95% t-intervals over seeds; differences are paired.",
+                f"the salt {FRESH!r}. 95% intervals over seeds; differences are paired.",
                 columns=(Column("agent"), *columns, Column("seeds")),
                 rows=tuple(rows),
             ),
@@ -256,7 +258,7 @@ def show_fixed(results: ExperimentResults) -> Exhibit:
             Table(
                 name="fixed-rules",
                 title="Trained and examined on a single rule",
-                caption="Strict success, mean over start tapes; 95% t-intervals over seeds. "
+                caption="Strict success, mean over start tapes; 95% intervals over seeds. "
                 "References need no training; mpc knows the rule.",
                 columns=(
                     Column(""),
@@ -327,7 +329,7 @@ def show_small(results: ExperimentResults) -> Exhibit:
             Table(
                 name="small-scale",
                 title=f"Tapes of {length} cells, many rules and one",
-                caption="Strict success, mean over rules; 95% t-intervals over seeds. mpc knows "
+                caption="Strict success, mean over rules; 95% intervals over seeds. mpc knows "
                 "the rule; the ceiling is exact.",
                 columns=tuple(
                     map(

@@ -17,6 +17,7 @@ from tapebench.base import seeding
 from tapebench.base.files import read_json
 from tapebench.exam import baselines, metrics
 from tapebench.exam.exam import SUBSETS
+from tapebench.exam.intervals import over_seeds
 from tapebench.experiments.api import Exhibit, Experiment, ExperimentResults, untrained
 from tapebench.experiments.main import (
     RULES,
@@ -29,7 +30,7 @@ from tapebench.experiments.main import (
     only_side,
     small_settings,
 )
-from tapebench.experiments.paper_checks import check_table
+from tapebench.experiments.paper_checks import check_tables
 from tapebench.experiments.paper_tables import Published, published_tables, span, statements
 from tapebench.experiments.planning import CANDIDATE_SETS, SMALL, drop, planners, watch_filter
 from tapebench.experiments.unseen import PARTITIONS
@@ -75,7 +76,7 @@ def measured_main(results: ExperimentResults, keys: Sequence[str]) -> Measured:
     """Every agent's finished runs."""
     main = results.of(main_settings)
     return {
-        agent: {OURS: {key: _of_runs(runs, key) for key in keys}}
+        agent: {_source(OURS, len(runs)): {key: _of_runs(runs, key) for key in keys}}
         for agent in tracks.AGENTS
         if (runs := main.summaries(agent))
     }
@@ -93,8 +94,15 @@ def measured_horizons(results: ExperimentResults, keys: Sequence[str]) -> Measur
         longer = [read_json(file) for file in files if file.is_file()]
         runs = dict(zip(HORIZONS, (main.summaries(agent), longer), strict=True))
         split = [(key, *key.split(".", 1)) for key in keys]
-        rows[agent] = {OURS: {key: _of_runs(runs[horizon], rest) for key, horizon, rest in split}}
+        values = {key: _of_runs(runs[horizon], rest) for key, horizon, rest in split}
+        rows[agent] = {_source(OURS, len(specs)): values}
     return rows
+
+
+def _source(name: str, seeds: int) -> str:
+    """Our value's source, which says so where it has fewer seeds than the paper's tables."""
+    theirs = int(published_tables()["protocol"].mean("seeds", "value"))
+    return name if seeds >= theirs else f"{name}, {seeds} of {theirs} seeds"
 
 
 def _of_runs(runs: Sequence[Mapping[str, Any]], key: str) -> Cell:
@@ -104,7 +112,10 @@ def _of_runs(runs: Sequence[Mapping[str, Any]], key: str) -> Cell:
     side, _, metric = key.partition(".")
     entries = [run.get(side) for run in runs]
     values = [value.get(metric) if metric and value else value for value in entries]
-    return _over_seeds(values)
+    interval = _over_seeds(values)
+    if metric == "success" and isinstance(interval, Interval):
+        return stats.within_0_and_1(interval)
+    return interval
 
 
 def _over_seeds(values: Iterable[Any]) -> Cell:
@@ -112,18 +123,18 @@ def _over_seeds(values: Iterable[Any]) -> Cell:
     numbers = [*values]
     if not numbers or any(value is None for value in numbers):
         return None
-    rng = seeding.generator(0, "paper beside ours")
-    return stats.seed_interval(np.array(numbers, float)[:, None], rng)
+    return over_seeds(numbers)
 
 
 def measured_bounds(results: ExperimentResults, keys: Sequence[str]) -> Measured:
     """Agents trained on held-out rules, the planner under each objective, and exact feasibility."""
     trained = results.of(TRAIN_ON_TEST.settings)
     on_test = {
-        f"{OURS}, {setting.split(',')[0]}": {
-            key: _of_runs(trained.summaries(setting), f"ood.{key}") for key in keys
+        _source(f"{OURS}, {setting.split(',')[0]}", len(runs)): {
+            key: _of_runs(runs, f"ood.{key}") for key in keys
         }
         for setting in trained.finished
+        for runs in [trained.summaries(setting)]
         if setting.endswith("on test")
     }
     return {
@@ -223,7 +234,7 @@ def measured_filter(results: ExperimentResults, keys: Sequence[str]) -> Measured
             if len(of_side := exam.rows(side)):
                 rng = seeding.generator(0, "references", side)
                 values[f"{side}.success"] = stats.rule_tape_bootstrap(success[of_side], rng)
-        rows[f"{OURS}, candidates: {candidates}"] = values
+        rows[f"{OURS}, candidates: {candidates}, one draw"] = values
     return {"bayes": rows}
 
 
@@ -315,12 +326,12 @@ MEASURED: dict[str, Callable[[ExperimentResults, Sequence[str]], Measured]] = {
 
 
 def show_comparison(results: ExperimentResults) -> Exhibit:
-    """A table for each of the paper's, its statements, and the checks."""
+    """The checks first, then a table for each of the paper's, and its statements."""
     tables = [
         compare_with_paper(name, table, MEASURED[name](results, table.columns), results)
         for name, table in published_tables().items()
     ]
-    return Exhibit((*tables, statement_table(results), check_table(results)))
+    return Exhibit((*check_tables(results), *tables, statement_table(results)))
 
 
 def compare_with_paper(
@@ -398,7 +409,7 @@ def _measured_statements(results: ExperimentResults) -> dict[str, dict[str, Cell
         "feasibility": {name: f"{share:.3f}" for name, share in _feasible().items()},
     }
     keys = published_tables()["holdout-length"].columns
-    agents = [row[OURS] for row in measured_horizons(results, keys).values()]
+    agents = [row for of in measured_horizons(results, keys).values() for row in of.values()]
     for side in SUBSETS:
         pairs = [
             [_mean(agent[f"{horizon}.{side}.success"]) for horizon in HORIZONS] for agent in agents

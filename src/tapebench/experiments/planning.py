@@ -19,7 +19,7 @@ from tapebench.exam.exam import SUBSETS, Exam
 from tapebench.exam.rollout import rollout
 from tapebench.experiments.api import Exhibit, Experiment, ExperimentResults, untrained
 from tapebench.experiments.main import TRAIN_ON_TEST
-from tapebench.experiments.variants import over_seeds, share_over_seeds
+from tapebench.experiments.variants import share_over_seeds
 from tapebench.physics import exact, features
 from tapebench.planning import mpc as mpcs
 from tapebench.planning.belief import BETA, bayes_filter, identify
@@ -106,7 +106,7 @@ def show_bounds(results: ExperimentResults) -> Exhibit:
     sides = (*(side for side in SUBSETS if len(exam.rows(side))), "all")
     rows = _trained_on_test(results, sides)
     trained = (
-        " Agents trained on the held-out rules themselves have t-intervals over seeds; ID rules "
+        " Agents trained on the held-out rules themselves have intervals over seeds; ID rules "
         "they have not seen."
         if rows
         else ""
@@ -343,6 +343,11 @@ def show_filter(results: ExperimentResults) -> Exhibit:
     )
 
 
+def _share_over_rules(shares: np.ndarray) -> Interval:
+    """Mean of shares with its t interval over rules, which ends at 0 and 1."""
+    return stats.within_0_and_1(stats.t_interval(shares))
+
+
 def show_posterior(results: ExperimentResults) -> Exhibit:
     """The probability of the true rule step by step, at the track's length and on short tapes."""
     scale = results.scale
@@ -361,7 +366,7 @@ def show_posterior(results: ExperimentResults) -> Exhibit:
                 Series(
                     f"candidates: {name}",
                     tuple(map(float, range(watched.mass.shape[1]))),
-                    tuple(share_over_seeds(by_rule) for by_rule in watched.mass[of_side].T),
+                    tuple(_share_over_rules(by_rule) for by_rule in watched.mass[of_side].T),
                 )
                 for name, watched in watched_by_name.items()
             )
@@ -370,9 +375,9 @@ def show_posterior(results: ExperimentResults) -> Exhibit:
                 cells = (
                     watched.identified(of_side),
                     watched.wait(of_side),
-                    share_over_seeds(watched.mass[of_side, -1]),
-                    share_over_seeds(watched.bits[of_side]),
-                    over_seeds(watched.entropy[of_side]),
+                    _share_over_rules(watched.mass[of_side, -1]),
+                    _share_over_rules(watched.bits[of_side]),
+                    stats.t_interval(watched.entropy[of_side]),
                 )
                 rows.append(Row((where, side.upper(), name, *cells), REFERENCE))
     title = "The probability of the true rule"

@@ -199,7 +199,7 @@ def show_law(results: ExperimentResults) -> Exhibit:
             Table(
                 name="law-in-memory",
                 title=title,
-                caption=f"{about} 95% t intervals over seeds. The exact filter has a uniform prior "
+                caption=f"{about} 95% intervals over seeds. The exact filter has a uniform prior "
                 "over all 256 rules; a probe may gain by knowing the training rules.",
                 columns=(
                     Column("side"),
@@ -215,7 +215,7 @@ def show_law(results: ExperimentResults) -> Exhibit:
             Picture(
                 name="law-in-memory",
                 title=title,
-                caption=f"{about} Bands are 95% t-intervals over seeds.",
+                caption=f"{about} Bands are 95% intervals over seeds.",
                 drawing=lines(panels, x="flips", y="entries told (share)", bottom=0.4, top=1.02),
             ),
         ),

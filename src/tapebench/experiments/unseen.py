@@ -6,22 +6,23 @@ different ones, each rule can be held against itself instead, see `stats.cost_of
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from tapebench import stats
-from tapebench.exam import baselines
+from tapebench.exam import baselines, by_stratum, intervals
 from tapebench.exam.exam import SUBSETS, Exam
 from tapebench.exam.rollout import rollout
 from tapebench.experiments.ablations import of_networks
 from tapebench.experiments.api import Exhibit, Experiment, ExperimentResults, Scale
 from tapebench.experiments.main import FRESH, SEEDS
 from tapebench.experiments.variants import over_seeds, share_over_seeds
+from tapebench.report.contests import IDENTIFICATION, label_of
 from tapebench.report.figures import Picture, boxes, dots
-from tapebench.report.tables import CEILING, REFERENCE, Cell, Column, Row, Table
+from tapebench.report.tables import AGENT, CEILING, REFERENCE, Cell, Column, Row, Table
 from tapebench.runs import store, tracks, training
 from tapebench.runs.folds import rule_success
 from tapebench.runs.training import RunSpec
@@ -32,6 +33,8 @@ PARTITIONS = ("random-0", "random-1", "random-2", "fps-0", "fps-1")
 
 UNSEEN = "unseen-law"
 """The experiment that holds every rule against itself."""
+
+BEYOND_REFLEX, BLIND = "beyond-reflex", ("flip-ones", "random")
 
 CROSSED = "matched30"
 """The split that the track's own is crossed with."""
@@ -46,8 +49,31 @@ OVER_RULES = (
 COST = (
     "Cost: by how much success on a rule is greater where it was trained on than where it was held "
     "out, less by how much the one training is better than the other on rules that both were "
-    "trained on. Who has learned little has little to lose: read it beside success."
+    "trained on."
 )
+SKILL = (
+    "An agent has skill beyond reflex if the interval of its success on seen beyond-reflex rules, "
+    "over seeds, is above what the better of flip-ones and random reaches on them, with every "
+    "split. If it is below, there is nothing to lose, and a cost near zero says nothing about "
+    "unseen rules; else skill is undecided."
+)
+SKILLED, NOTHING_TO_LOSE, UNDECIDED = "has skill", "nothing to lose", "skill undecided"
+READINGS = (SKILLED, UNDECIDED, NOTHING_TO_LOSE)
+"""How a cost is to be read, see `SKILL`, in the order of tables."""
+
+
+@dataclass(frozen=True)
+class UnseenCost:
+    """What it costs an agent that rules are unseen, and whether it had anything to lose."""
+
+    cost: Interval
+    """Over all rules."""
+    beyond_reflex: Interval | None
+    """On beyond-reflex rules alone."""
+    success: Interval | None
+    """On seen beyond-reflex rules of the first split, over seeds."""
+    reading: str
+    """One of `READINGS`."""
 
 
 # Five partitions
@@ -92,7 +118,7 @@ def show_partitions(results: ExperimentResults) -> Exhibit:
     table = Table(
         name="split-robustness",
         title="OOD success on five partitions",
-        caption="Strict success on held-out rules; 95% t-intervals over seeds, in the last "
+        caption="Strict success on held-out rules; 95% intervals over seeds, in the last "
         "column over partitions.",
         columns=(
             Column(""),
@@ -163,6 +189,7 @@ def show_crossed(results: ExperimentResults) -> Exhibit:
         for part, settings in enumerate((results.finished, results.settings))
     )
     known = crossings(results)
+    skilled = skilled_costs(results)
     rows: list[Row] = []
     shown: dict[str, dict[str, Interval]] = {}
     for agent in agents:
@@ -175,16 +202,24 @@ def show_crossed(results: ExperimentResults) -> Exhibit:
             costs = [stats.cost_of_unseen(both, place) for place in (*range(len(splits)), None)]
             on_fresh_exam = fresh_trainings(results, agent, splits)
             checked = stats.cost_of_unseen(on_fresh_exam)
-        cells: list[Cell] = [agent, *map(drops.get, splits)]
-        cells += costs or [None] * (len(splits) + 1)
+        label = label_in(results, agent)
+        skill = skilled.get(label)
+        cells: list[Cell] = [label, None, None, None]
+        if skill is not None:
+            cells = [label, skill.reading, skill.success, skill.beyond_reflex]
+        cells += [*map(drops.get, splits), *(costs or [None] * (len(splits) + 1))]
         seeds = [len(results.finished.get(f"{agent} on {split}", ())) for split in splits]
         seeds_anew = [len(of_split.scores) for of_split in on_fresh_exam] if checked else ()
-        rows.append(Row((*cells, checked, _counts_text(seeds), _counts_text(seeds_anew) or None)))
+        kind = REFERENCE if agent in IDENTIFICATION else AGENT
+        counts = _counts_text(seeds), _counts_text(seeds_anew) or None
+        rows.append(Row((*cells, checked, *counts), kind))
         if costs and costs[-1]:
-            shown[agent] = {f"drop on {split}": drop for split, drop in drops.items()}
-            shown[agent]["cost of being held out"] = costs[-1]
+            shown[label] = {f"drop on {split}": drop for split, drop in drops.items()}
+            shown[label]["cost of being held out"] = costs[-1]
+    rows.sort(key=lambda row: (row.kind != AGENT, _place(row.cells[1])))
     title = "What it costs a rule to be held out"
-    columns = [Column("")]
+    columns = [Column(""), Column("reading"), Column("success, seen beyond-reflex")]
+    columns += [Column("cost, beyond-reflex", signed=True)]
     columns += [Column(f"drop, {split}", signed=True) for split in splits]
     columns += [Column(f"cost, held out by {split}", signed=True) for split in splits]
     columns += [Column(name, signed=True) for name in ("cost, both", "cost, fresh exam")]
@@ -193,10 +228,10 @@ def show_crossed(results: ExperimentResults) -> Exhibit:
             Table(
                 name=UNSEEN,
                 title=title,
-                caption=f"Drop: ID − OOD success, of different rules. {COST} Everybody starts from "
-                "the same tapes under every rule. On a fresh exam: other start tapes, drawn with "
-                f"the salt {FRESH!r}, for the last state of every run of which it was kept. "
-                f"{OVER_RULES}",
+                caption=f"{SKILL} Drop: ID − OOD success, of different rules. {COST} Everybody "
+                "starts from the same tapes under every rule. On a fresh exam: other start tapes, "
+                f"drawn with the salt {FRESH!r}, for the last state of every "
+                f"run of which it was kept. {OVER_RULES}",
                 columns=(*columns, Column("seeds"), Column("seeds, fresh exam")),
                 rows=tuple(rows),
             ),
@@ -215,15 +250,78 @@ def show_crossed(results: ExperimentResults) -> Exhibit:
     )
 
 
+def _place(reading: Cell) -> int:
+    """The place of a reading among rows."""
+    return READINGS.index(str(reading)) if reading in READINGS else len(READINGS)
+
+
 def _counts_text(counts: Iterable[int]) -> str:
     return " / ".join(map(str, counts))
 
 
-def costs(scale: Scale, root: Path) -> dict[str, Interval]:
-    """What it costs a rule to be held out, by agent, of those that were crossed."""
-    known = crossings(ExperimentResults(scale, root, crossed_settings(scale)))
-    intervals = {agent: stats.cost_of_unseen([*of.values()]) for agent, of in known.items()}
-    return {agent: cost for agent, cost in intervals.items() if cost}
+def costs(scale: Scale, root: Path) -> dict[str, UnseenCost]:
+    """What it costs a rule to be held out, by agent and network, of those that were crossed."""
+    return skilled_costs(ExperimentResults(scale, root, crossed_settings(scale)))
+
+
+def skilled_costs(results: ExperimentResults) -> dict[str, UnseenCost]:
+    """The same of an experiment; agents with skill come first, references are left out."""
+    by_label: dict[str, UnseenCost] = {}
+    for agent, of in crossings(results).items():
+        cost = stats.cost_of_unseen([*of.values()])
+        if cost is None or agent in IDENTIFICATION:
+            continue
+        exams = {split: results.finished[f"{agent} on {split}"][0].exam for split in of}
+        parts = [beyond_reflex(training, exams[split]) for split, training in of.items()]
+        within = [part for part in parts if part is not None]
+        seen = [intervals.share_over_seeds(part.scores[:, ~part.held_out]) for part in within]
+        levels = [_blind_level(results, exams[split]) for split in of]
+        by_label[label_in(results, agent)] = UnseenCost(
+            cost,
+            stats.cost_of_unseen(within) if len(within) == len(of) else None,
+            seen[0] if seen else None,
+            skill_reading(seen, levels) if len(seen) == len(of) else UNDECIDED,
+        )
+    return dict(sorted(by_label.items(), key=lambda item: _place(item[1].reading)))
+
+
+def skill_reading(success: Sequence[Interval], levels: Sequence[float]) -> str:
+    """How to read a cost, by success on seen beyond-reflex rules and that of blind play there."""
+    pairs = list(zip(success, levels, strict=True))
+    if all(interval.low > level for interval, level in pairs):
+        return SKILLED
+    return NOTHING_TO_LOSE if all(own.high < level for own, level in pairs) else UNDECIDED
+
+
+def beyond_reflex(training: Training, exam: Exam) -> Training | None:
+    """A training on beyond-reflex rules alone; None where strata are unknown or too small."""
+    rows = [group.rows for group in by_stratum.groups(exam) if group.stratum == BEYOND_REFLEX]
+    if len(rows) < len(SUBSETS) or min(map(len, rows)) < 2:
+        return None
+    places = np.sort(np.concatenate(rows))
+    return Training(training.scores[:, places], training.rules[places], training.held_out[places])
+
+
+def _blind_level(results: ExperimentResults, exam: Exam) -> float:
+    """What the better of flip-ones and random reaches on seen beyond-reflex rules."""
+    rows = [
+        group.rows
+        for group in by_stratum.groups(exam)
+        if (group.stratum, group.side) == (BEYOND_REFLEX, "id")
+    ]
+    known = baselines.load_or_run(exam, results.root)
+    return max(float(known[name]["success"][rows[0]].mean()) for name in BLIND) if rows else 1.0
+
+
+def label_in(results: ExperimentResults, agent: str) -> str:
+    """What tables call the agent of settings `agent on split`: with its network."""
+    spec = next(group[0] for name, group in results.finished.items() if _agent(name) == agent)
+    return label_of(spec.agent, spec.config)
+
+
+def _agent(setting: str) -> str:
+    """The agent of a setting `agent on split`."""
+    return setting.split(" on ")[0]
 
 
 def crossings(results: ExperimentResults) -> dict[str, dict[str, Training]]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tapebench import stats
-from tapebench.exam import baselines
+from tapebench.exam import baselines, intervals
 from tapebench.exam.exam import SUBSETS, Exam
 from tapebench.experiments.api import Exhibit, Experiment, ExperimentResults, Scale
 from tapebench.report.figures import Panel, Picture, Series, dots
@@ -70,9 +70,9 @@ def success_exhibit(name: str, title: str, results: ExperimentResults) -> Exhibi
 
 
 def over_seeds(values: Any) -> Interval | float:
-    """Mean and t interval; nan if a value is."""
+    """Mean and interval over seeds; nan if a value is."""
     array = np.asarray(values, float)
-    return float("nan") if np.isnan(array).any() else stats.t_interval(array)
+    return float("nan") if np.isnan(array).any() else intervals.over_seeds(array)
 
 
 def share_over_seeds(values: Any) -> Interval | float:
@@ -118,7 +118,7 @@ def success_table(name: str, title: str, results: ExperimentResults) -> Table:
     rows = []
     for label in results.finished:
         runs = results.summaries(label)
-        cells: list[Any] = [label]
+        cells: list[Any] = [results.label(label)]
         for side in by_side:
             success = np.array([run[side]["success"] for run in runs])
             cells += [
@@ -149,7 +149,7 @@ def success_table(name: str, title: str, results: ExperimentResults) -> Table:
         name=name,
         title=title,
         caption=f"Strict success on {results.exam.split}, mean over rules, and its share of what "
-        "is possible; 95% t-intervals over seeds. The drop is ID − OOD, paired by seed.",
+        "is possible; 95% intervals over seeds. The drop is ID − OOD, paired by seed.",
         columns=(*columns, Column("seeds")),
         rows=tuple(rows),
     )
@@ -158,7 +158,7 @@ def success_table(name: str, title: str, results: ExperimentResults) -> Table:
 def variant_picture(name: str, title: str, results: ExperimentResults) -> Picture:
     """The same as dots."""
     rows = {
-        label: {
+        results.label(label): {
             side.upper(): share_over_seeds([run[side]["success"] for run in runs])
             for side in SUBSETS
             if all(side in run for run in runs)
@@ -172,6 +172,6 @@ def variant_picture(name: str, title: str, results: ExperimentResults) -> Pictur
     return Picture(
         name=name,
         title=title,
-        caption="Strict success; bars are 95% t-intervals over seeds.",
+        caption="Strict success; bars are 95% intervals over seeds.",
         drawing=dots(rows, x="strict success"),
     )

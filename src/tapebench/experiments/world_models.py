@@ -177,7 +177,7 @@ def _one_step_tables(foreseen_by_model: Mapping[str, Any]) -> list[Table]:
                 Table(
                     name=f"credibility-{subset}",
                     title=f"Forecasts of one step, {title}",
-                    caption="Mean over rules, and 95% t intervals over seeds, on the same episodes "
+                    caption="Mean over rules, and 95% intervals over seeds, on the same episodes "
                     "of random flips. Doubt and error: rank correlation of expected and actual "
                     "wrong cells within a rule. The filter knows the 256 rules and is exact: "
                     "no model without their list can be expected to do better.",
@@ -215,7 +215,7 @@ def _depth_picture(foreseen_by_model: Mapping[str, Any]) -> Picture:
         name="credibility-depth",
         title="Open-loop error of world models",
         caption="Share of cells foreseen wrongly against how many steps ahead, given the flips. "
-        "Bands are 95% t-intervals over seeds.",
+        "Bands are 95% intervals over seeds.",
         drawing=lines(_panels(foreseen_by_model, draw), x="steps ahead", y="wrong cells (share)"),
     )
 
@@ -241,7 +241,7 @@ def _calibration_picture(foreseen_by_model: Mapping[str, Any]) -> Picture:
         title="Calibration one step ahead",
         caption="How often the likelier value of a cell came true, against the probability that "
         "the model gave it, where it gave such a probability to at least one cell in a thousand. "
-        "Bands are 95% t-intervals over seeds.",
+        "Bands are 95% intervals over seeds.",
         drawing=lines(
             [replace(panel, series=(*panel.series, even)) for panel in panels],
             x="probability given",
@@ -278,7 +278,7 @@ def _imagination_tables(results: ExperimentResults) -> list[Table]:
         Table(
             name="credibility-imagination",
             title="Success of dreamer against the length of imagination",
-            caption="Strict success, mean over rules; 95% t-intervals over seeds. The gap is what "
+            caption="Strict success, mean over rules; 95% intervals over seeds. The gap is what "
             f"{baselines.PLANNER}, which knows the rule, has more.",
             columns=(
                 Column("imagination"),
@@ -307,7 +307,7 @@ def _imagined(results: ExperimentResults) -> list[Picture]:
         Picture(
             name="credibility-imagination",
             title="Success of dreamer against the length of imagination",
-            caption="Strict success; bands are 95% t-intervals over seeds.",
+            caption="Strict success; bands are 95% intervals over seeds.",
             drawing=lines(panels, x="imagined steps", y="strict success"),
         )
     ]

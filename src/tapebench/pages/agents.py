@@ -26,11 +26,13 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import agents, stats
+from tapebench import agents
 from tapebench.base import files
+from tapebench.exam.intervals import share_over_seeds
 from tapebench.experiments.paper_tables import published_tables as tables_of_paper
 from tapebench.experiments.variants import curve_panels
 from tapebench.report.figures import Picture, lines
+from tapebench.report.tables import Column
 from tapebench.runs.published import directory, piece_files
 from tapebench.runs.tracks import get_track
 
@@ -59,7 +61,7 @@ def main() -> None:
     for row in published_rows():
         rows.pop(spec_key(row), None)
     document = sorted(rows.values(), key=lambda row: str(row["run"]))
-    text = ",\n ".join(json.dumps(row) for row in document)
+    text = ",\n ".join(json.dumps(rounded(row)) for row in document)
     files.write_text(FIGURES, f"[\n {text}\n]\n")
     for name in agents.NAMES:
         files.write_text(PAGES / f"{name}.md", agent_page(name))
@@ -98,9 +100,7 @@ def collect(root: Path) -> Iterable[dict[str, Any]]:
             "steps": spec["steps"],
             **{
                 side: {
-                    key: round(value, 5)
-                    for key, value in summary[side].items()
-                    if isinstance(value, float)
+                    key: value for key, value in summary[side].items() if isinstance(value, float)
                 }
                 for side in ("id", "ood")
                 if side in summary
@@ -110,6 +110,15 @@ def collect(root: Path) -> Iterable[dict[str, Any]]:
                 for name, values in summary["curve"].items()
             },
         }
+
+
+def rounded(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as it is kept in `results.json`."""
+    return row | {
+        side: {metric: round(value, 5) for metric, value in row[side].items()}
+        for side in ("id", "ood")
+        if side in row
+    }
 
 
 def spec_key(row: dict[str, Any]) -> str:
@@ -287,7 +296,7 @@ def curves(agent: str) -> Picture | None:
         agent,
         f"Learning curves of {agent}",
         "Strict success at every evaluation: mean over the seeds of the table, with a band of the "
-        "95% t interval; of the settings whose runs come with the package. Dotted: references, "
+        "95% interval; of the settings whose runs come with the package. Dotted: references, "
         "which need no training, and the exact ceiling.",
         lines(panels, x="environment steps", y="strict success"),
     )
@@ -307,12 +316,9 @@ def short(options: str, others: Iterable[str]) -> str:
 
 
 def interval(values: Iterable[float]) -> str:
-    """A share: mean and 95% t-interval over seeds."""
-    array = np.asarray([*values])
-    if len(array) < 2:
-        return f"{array.mean():.3f}"
-    around = stats.within_0_and_1(stats.t_interval(array))
-    return f"{array.mean():.3f} [{around.low:.3f}, {around.high:.3f}]"
+    """A share: mean and 95% interval over seeds."""
+    column, around = Column("success"), share_over_seeds([*values])
+    return f"{column.number(around.mean)} {column.ends(around)}".strip()
 
 
 def printed(value: list[float]) -> str:

@@ -25,6 +25,7 @@ from tapebench.experiments import unseen
 from tapebench.experiments.api import Scale
 from tapebench.experiments.unseen import UNSEEN
 from tapebench.pages import claims
+from tapebench.pages import results as results_page
 from tapebench.report import contests as results
 from tapebench.report import findings, strata
 from tapebench.report.contests import Contest
@@ -70,6 +71,7 @@ def best_contest(results_root: Path) -> tuple[Contest, tracks.Track]:
         track = tracks.get_track(name)
         contest = results.find_contest(contests, track.name, track.exam())
         if contest:
+            contest = results.with_networks(contest, contests)
             return replace(
                 contest, baselines=baselines.load_or_run(contest.exam, results_root)
             ), track
@@ -88,13 +90,18 @@ def headline_text(contest: Contest, track: tracks.Track, results_root: Path) -> 
         f"L = {task.length}, H = {task.horizon}, {track.steps:,} steps of training, "
         f"{len(exam.rows('id'))} ID and {len(exam.rows('ood'))} OOD rules with {exam.episodes} "
         f"start tapes each. {by_stratum.about(exam)} {findings.OVER_SEEDS} {findings.MARKS} "
-        f"{findings.BESIDE} {findings.EXACT}{findings.about_seatings(contest)}"
+        f"{findings.beside(contest)} {findings.EXACT}{findings.about_seatings(contest)}"
     )
     if absent:
         protocol += f" Not finished: {', '.join(absent)}."
+    others = any(
+        entry.specs[0].get("experiment") != contest.experiment for entry in contest.entries
+    )
+    networks = f", `tape reproduce networks --track {track.label}` those with a second network of "
     protocol += (
-        f" `tape bench --track {track.label}` makes the runs, `python tools/headline.py` updates "
-        "this section from the published ones."
+        f" `tape bench --track {track.label}` makes the runs"
+        + (f"{networks}the same agent" if others else "")
+        + "; `python tools/headline.py` updates this section from the published ones."
     )
     seen = "Strict success of every agent on both sides, with references and the exact ceiling"
     picture = f"![{seen}]({PICTURE.as_posix()})"
@@ -104,11 +111,14 @@ def headline_text(contest: Contest, track: tracks.Track, results_root: Path) -> 
         for of_track in (track, tracks.get_track("long"))
     )
     if costs:
-        paragraphs.append(
+        paragraphs.insert(
+            0,
             f"A drop compares different rules. {claims.about_costs(costs, longer)} "
             f"`tape reproduce {UNSEEN} --track {track.label} --published` shows these costs"
-            + (", with `--track long` the last one." if longer else ".")
+            + (", with `--track long` those of the longer training." if longer else "."),
         )
+    if identification := results_page.identified(contest, results_root):
+        paragraphs.insert(-1, identification)
     wrapped = [
         textwrap.fill(part, 100, break_long_words=False, break_on_hyphens=False)
         for part in paragraphs

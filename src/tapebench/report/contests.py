@@ -11,7 +11,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,21 @@ METRICS = tuple(metrics.METRICS)
 
 NAMED = 6
 """Unfinished runs that are listed by name."""
+
+EQUIVARIANT, FULLY_CONNECTED = "ring-equivariant", "fully connected"
+KINDS = {"conv": EQUIVARIANT, "cells": EQUIVARIANT, "mlp": FULLY_CONNECTED, "gru": FULLY_CONNECTED}
+"""The kind of each network. Agents are compared within a kind: across kinds it is the networks that
+are compared."""
+
+IDENTIFICATION = ("automata",)
+"""What infers the rule and searches with it, without reinforcement learning: it has runs, and
+stands with the references."""
+
+
+def label_of(agent: str, config: Mapping[str, Any] | None) -> str:
+    """What tables call an agent: its name and the network of its stored config, if it has one."""
+    network = (config or {}).get("network")
+    return f"{agent}-{network}" if network else agent
 
 
 @dataclass(frozen=True)
@@ -68,6 +83,22 @@ class Entry:
     @property
     def trained_on(self) -> frozenset[int]:
         return frozenset(self.specs[0].get("trained_on") or ())
+
+    @property
+    def label(self) -> str:
+        """What tables call it, by the config that its runs were made with; see `label_of`."""
+        labels = {label_of(self.agent, spec.get("config")) for spec in self.specs}
+        return labels.pop() if len(labels) == 1 else self.agent
+
+    @property
+    def network_kind(self) -> str:
+        """The kind of its network; empty where that is not known."""
+        return KINDS.get(self.label.removeprefix(f"{self.agent}-"), "")
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it stands with the references, since it does no reinforcement learning."""
+        return self.agent in IDENTIFICATION
 
     @property
     def seconds(self) -> float | None:
@@ -324,6 +355,19 @@ def find_contest(contests: Iterable[Contest], experiment: str, exam: Exam) -> Co
         if (contest.experiment, contest.exam.hash) == (experiment, exam.hash):
             return contest
     return None
+
+
+def with_networks(contest: Contest, contests: Iterable[Contest]) -> Contest:
+    """The contest and, from the experiment `networks`, the same agents with other networks."""
+    others = [
+        other
+        for other in contests
+        if other.experiment.startswith(f"{contest.experiment}-networks-")
+        and other.exam.hash == contest.exam.hash
+    ]
+    entries = {entry.label: entry for other in others for entry in other.entries}
+    entries |= {entry.label: entry for entry in contest.entries}
+    return replace(contest, entries=tuple(entries.values()))
 
 
 def read_curve(path: Path, summary: Mapping[str, Any]) -> dict[str, list[Any]]:

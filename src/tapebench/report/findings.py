@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -12,31 +13,46 @@ from tapebench import stats
 from tapebench.base import seeding
 from tapebench.exam import seating
 from tapebench.exam.baselines import PLANNER, Baseline
+from tapebench.exam.intervals import over_seeds, resampling, share_over_seeds
 from tapebench.exam.metrics import SOFT
 from tapebench.physics import features
 from tapebench.report import figures, style
-from tapebench.report.contests import RELATIONS, Contest, Entry, relation
+from tapebench.report.contests import (
+    EQUIVARIANT,
+    FULLY_CONNECTED,
+    RELATIONS,
+    Contest,
+    Entry,
+    relation,
+)
 from tapebench.report.figures import Panel, Picture, RulePoint, Series
 from tapebench.report.style import SIDE_NAMES
-from tapebench.report.tables import CEILING, REFERENCE, Cell, Column, Row, Table
+from tapebench.report.tables import AGENT, CEILING, REFERENCE, Cell, Column, Row, Table
 from tapebench.stats import Interval, Profile
 
 OVER_SEEDS = (
     "Means over seeds of the evaluations that count, with 95% intervals over training seeds: "
-    "Student's t below ten seeds, a bootstrap of whole seeds from ten on."
+    "Student's t below 20 seeds, a bootstrap of whole seeds from 20 on."
 )
 MARKS = (
-    "Bold: the best agent and all whose interval overlaps its interval; second best by the same "
-    "reading of the rest."
+    "Rows name their network. Best (bold) and second best are marked within a kind of network, "
+    "ring-equivariant (conv, cells) or fully connected (mlp, gru): agents are taken from the best "
+    "mean down, and those that follow it share its mark up to the first that Welch's test tells "
+    "from it, corrected by Holm for all pairs of the kind."
 )
-BESIDE = (
-    "References need no training: random and flip-ones are blind, greedy and mpc know the rule."
+BESIDE = "References are not ranked: random and flip-ones are blind, greedy and mpc know the rule."
+ABOUT_IDENTIFICATION = (
+    " automata stands with them: system identification and search, no reinforcement learning. Its "
+    "search was developed on all 256 rules, held-out ones among them."
 )
 EXACT = "The exact ceiling is the share of start tapes from which any policy can succeed in time."
 SEES_ALL = (
     " It is that of a player who knows the rule and sees every cell: what can be reached with "
     "cells hidden is not known, and may be less."
 )
+
+KIND_ORDER = (EQUIVARIANT, FULLY_CONNECTED, "")
+"""Kinds of networks in the order of tables."""
 
 THRESHOLDS = np.linspace(0, 1, 21)
 
@@ -81,29 +97,30 @@ def main_table(contest: Contest) -> Table:
     """Success on both sides, the drop between them, and return."""
     sides = contest.subsets()
     columns = [Column("agent")]
-    columns += [ranked_column(contest, f"{side.upper()} success") for side in sides]
+    columns += [
+        ranked_column(contest, f"{side.upper()} success", _side_values(contest, "success", side))
+        for side in sides
+    ]
     if len(sides) == 2:
         columns.append(Column("drop", signed=True))
-    columns += [ranked_column(contest, f"{side.upper()} return", digits=2) for side in sides]
+    columns += [
+        ranked_column(
+            contest, f"{side.upper()} return", _side_values(contest, "return", side), digits=2
+        )
+        for side in sides
+    ]
     columns += [Column("seeds"), Column("seating"), Column("s per run", digits=0)]
     rows = []
     for entry in ranked(contest):
-        cells: list[Cell] = [entry.agent]
-        cells += [success(contest, entry, side) for side in sides]
+        cells: list[Cell] = [success(contest, entry, side) for side in sides]
         if len(sides) == 2:
             indices = [contest.exam.rows(side) for side in ("id", "ood")]
             scores = entry.scores["success"]
-            cells.append(
-                stats.paired_interval(
-                    scores[:, indices[0]], scores[:, indices[1]], rng(contest, entry, "drop")
-                )
-            )
-        cells += [
-            _interval(contest, entry, f"return {side}", _of_side(contest, entry, "return", side))
-            for side in sides
-        ]
+            means = [scores[:, rows_of_side].mean(axis=1) for rows_of_side in indices]
+            cells.append(over_seeds(means[0] - means[1]))
+        cells += [_interval(_of_side(contest, entry, "return", side)) for side in sides]
         cells += [len(entry.seeds), _versions(entry.seatings), entry.seconds]
-        rows.append(Row(tuple(cells)))
+        rows.append(row_of(entry, cells))
 
     def fixed(name: str, kind: str, by_rule: Mapping[str, np.ndarray]) -> Row:
         means = [_mean(by_rule["success"][contest.exam.rows(side)]) for side in sides]
@@ -124,7 +141,7 @@ def main_table(contest: Contest) -> Table:
         "Strict success",
         f"Success is the share of episodes that reach the goal exactly, on {counts} rules with "
         f"{contest.exam.num_columns} start tapes each; the drop is ID − OOD, paired by seed; "
-        f"return is undiscounted. {OVER_SEEDS} {MARKS} {BESIDE} {EXACT}"
+        f"return is undiscounted. {OVER_SEEDS} {MARKS} {beside(contest)} {EXACT}"
         f"{SEES_ALL if contest.exam.task.hidden else ''}{about_seatings(contest)}",
         tuple(columns),
         tuple(rows),
@@ -162,16 +179,15 @@ def continuous_table(contest: Contest) -> Table:
     measures |= {f"soft@{float(size):.2g}": (name, "high") for name, size in SOFT.items()}
     wanted = [(label, side, *measures[label]) for label in measures for side in sides]
     columns = [Column("agent")] + [
-        ranked_column(contest, f"{side.upper()} {label}", better)
-        for label, side, _, better in wanted
+        ranked_column(
+            contest, f"{side.upper()} {label}", _side_values(contest, metric, side), better
+        )
+        for label, side, metric, better in wanted
     ]
     rows = []
     for entry in ranked(contest):
-        cells = [
-            _interval(contest, entry, f"{label} {side}", _of_side(contest, entry, metric, side))
-            for label, side, metric, _ in wanted
-        ]
-        rows.append(Row((entry.agent, *cells)))
+        cells = [_interval(_of_side(contest, entry, metric, side)) for _, side, metric, _ in wanted]
+        rows.append(row_of(entry, cells))
     for name, line in contest.baselines.items():
         values = [_mean(_of_side(contest, line, metric, side)) for _, side, metric, _ in wanted]
         rows.append(Row((name, *values), REFERENCE))
@@ -181,7 +197,8 @@ def continuous_table(contest: Contest) -> Table:
         "D is the share of cells that are wrong when an episode ends, and 0 exactly on success, so "
         "E[D] = (1 − success) · E[D | D > 0]: an agent can lower D by succeeding more often, or by "
         "failing closer to the goal. AUC is the mean distance over all H steps, with 0 after "
-        f"success; soft@ε counts D ≤ ε. {OVER_SEEDS} {MARKS} {BESIDE}{about_seatings(contest)}",
+        f"success; soft@ε counts D ≤ ε. {OVER_SEEDS} {MARKS} {beside(contest)}"
+        f"{about_seatings(contest)}",
         tuple(columns),
         tuple(rows),
     )
@@ -193,19 +210,23 @@ def normalised_table(contest: Contest) -> Table:
     labels = ("of ceiling", "on solvable", "macro", f"% of {PLANNER}")
     columns = [Column("agent")]
     columns += [
-        ranked_column(contest, f"{side.upper()} {label}", digits=1 if label[0] == "%" else 3)
+        ranked_column(
+            contest,
+            f"{side.upper()} {label}",
+            partial(_normalised_of, contest, label, side),
+            digits=1 if label[0] == "%" else 3,
+        )
         for label in labels
         for side in sides
     ]
-    entries = [(entry.agent, entry.scores["success"], entry) for entry in ranked(contest)]
     rows = []
-    for name, scores, entry in entries:
+    for entry in ranked(contest):
         cells = [
-            _interval(contest, entry, f"{label} {side}", _normalised(contest, scores, label, side))
+            _interval(_normalised_of(contest, label, side, entry))
             for label in labels
             for side in sides
         ]
-        rows.append(Row((name, *cells)))
+        rows.append(row_of(entry, cells))
     for name, line in contest.baselines.items():
         values = [
             _mean(_normalised(contest, line["success"][None], label, side))
@@ -235,18 +256,15 @@ def type_table(contest: Contest) -> Table:
     ]
     groups = [(kind, side, indices) for kind, side, indices in groups if len(indices)]
     columns = [Column("agent")] + [
-        ranked_column(contest, f"{kind} {side.upper()} ({len(indices)})")
+        ranked_column(
+            contest, f"{kind} {side.upper()} ({len(indices)})", partial(success_on, indices)
+        )
         for kind, side, indices in groups
     ]
     rows = []
     for entry in ranked(contest):
-        cells = [
-            _interval(
-                contest, entry, f"{kind} {side}", entry.scores["success"][:, indices].mean(axis=1)
-            )
-            for kind, side, indices in groups
-        ]
-        rows.append(Row((entry.agent, *cells)))
+        cells = [_interval(success_on(indices, entry)) for _, _, indices in groups]
+        rows.append(row_of(entry, cells))
     bounds = [(name, REFERENCE, line["success"]) for name, line in contest.baselines.items()]
     bounds.append(("exact ceiling", CEILING, contest.ceilings))
     for name, kind_of_row, by_rule in bounds:
@@ -271,16 +289,13 @@ def relation_table(contest: Contest) -> Table:
     kin = np.array([relation(int(rule), trained_on, exam.universe.features) for rule in exam.rules])
     present = [name for name in RELATIONS if (kin == name).any()]
     columns = [Column("nearest relative trained on"), Column("rules"), Column("ceiling")]
-    columns += [Column(entry.agent) for entry in entries]
+    columns += [Column(entry.label) for entry in entries]
     columns += [Column(name) for name in contest.baselines]
     rows = []
     for name in present:
         indices = np.flatnonzero(kin == name)
         cells: list[Cell] = [name, len(indices), _mean(contest.ceilings[indices])]
-        cells += [
-            _interval(contest, entry, name, entry.scores["success"][:, indices].mean(axis=1))
-            for entry in entries
-        ]
+        cells += [_interval(success_on(indices, entry)) for entry in entries]
         cells += [_mean(line["success"][indices]) for line in contest.baselines.values()]
         rows.append(Row(tuple(cells)))
     return Table(
@@ -307,8 +322,8 @@ def drop_table(contest: Contest) -> Table:
             )
             for indices in (exam.rows("id"), exam.rows("ood"))
         )
-        parts = stats.decompose_drop(seen, held_out, rng(contest, entry, "decomposition"))
-        rows.append(Row((entry.agent, parts.total, parts.composition, parts.rest)))
+        parts = stats.decompose_drop(seen, held_out, resampling())
+        rows.append(row_of(entry, (parts.total, parts.composition, parts.rest)))
     return Table(
         f"{contest.slug}-drop",
         "The drop taken apart",
@@ -327,16 +342,17 @@ def drop_table(contest: Contest) -> Table:
 
 
 def pairwise_table(contest: Contest) -> Table:
-    """Every two agents: difference, probability of improvement, Welch's test with Holm."""
-    entries = [entry for entry in ranked(contest) if len(entry.seeds) > 1]
+    """Every two agents of a kind of network: difference, probability of improvement, Welch's test
+    with Holm."""
+    entries = [entry for entry in learners(contest) if len(entry.seeds) > 1]
     sides = contest.subsets()
     tests = []
     for a, b in combinations(entries, 2):
-        for side in sides:
+        for side in sides if a.network_kind == b.network_kind else ():
             ours, theirs = (e.scores["success"][:, contest.exam.rows(side)] for e in (a, b))
             better = stats.probability_of_improvement(ours, theirs, rng(contest, a, b.agent, side))
-            tests.append((a.agent, b.agent, side, stats.welch(ours, theirs), better))
-    corrected = stats.holm(np.array([test.p for *_, test, _ in tests]))
+            tests.append((a.label, b.label, side, stats.welch(ours, theirs), better))
+    corrected = stats.holm(np.array([test.p for *_, test, _ in tests])) if tests else np.array([])
     rows = [
         Row((a, b, side.upper(), test.difference, better, test.p, float(p)))
         for (a, b, side, test, better), p in zip(tests, corrected, strict=True)
@@ -344,9 +360,9 @@ def pairwise_table(contest: Contest) -> Table:
     return Table(
         f"{contest.slug}-pairwise",
         "Every two agents",
-        "A − B is the difference in mean success with its 95% interval by Welch's test; P(A > B) "
-        "the chance that a run of A beats one of B on a rule; p (Holm) is corrected for all tests "
-        "of this table together: compare it with 0.05 as it is."
+        "Of agents with networks of one kind. A − B is the difference in mean success with its 95% "
+        "interval by Welch's test; P(A > B) the chance that a run of A beats one of B on a rule; p "
+        "(Holm) is corrected for all tests of this table together: compare it with 0.05 as it is."
         + about_seatings(contest, with_baselines=False),
         (
             Column("A"),
@@ -366,7 +382,7 @@ def every_rule_table(contest: Contest) -> Table:
     exam, entries = contest.exam, ranked(contest)
     columns = [Column("rule"), Column("type"), Column("side"), Column("ceiling")]
     columns += [Column("optimal steps", digits=1)]
-    columns += [Column(entry.agent) for entry in entries]
+    columns += [Column(entry.label) for entry in entries]
     columns += [Column(name) for name in contest.baselines]
     rows = []
     for row, rule in enumerate(exam.rules):
@@ -395,7 +411,7 @@ def success_picture(contest: Contest) -> Picture:
     sides = contest.subsets()
     drawn: dict[str, dict[str, Interval | float]] = {}
     for entry in ranked(contest):
-        drawn[entry.agent] = {side.upper(): success(contest, entry, side) for side in sides}
+        drawn[entry.label] = {side.upper(): success(contest, entry, side) for side in sides}
     for name, line in contest.baselines.items():
         drawn[name] = {
             side.upper(): float(line["success"][contest.exam.rows(side)].mean()) for side in sides
@@ -417,10 +433,10 @@ def curve_picture(contest: Contest) -> Picture:
     panels = []
     for side in contest.subsets():
         series = []
-        for entry in sorted(contest.entries, key=lambda entry: entry.agent):
+        for entry in sorted(contest.entries, key=lambda entry: entry.label):
             if side in entry.curve.success:
                 seeds = entry.curve.success[side]
-                series.append(Series(entry.agent, entry.curve.steps, tuple(_band(seeds))))
+                series.append(Series(entry.label, entry.curve.steps, tuple(_band(seeds))))
         levels = {
             name: float(line["success"][contest.exam.rows(side)].mean())
             for name, line in contest.baselines.items()
@@ -432,7 +448,7 @@ def curve_picture(contest: Contest) -> Picture:
     return Picture(
         f"{contest.slug}-curves",
         "Learning curves",
-        "Strict success at every evaluation: mean over seeds, with a band of the 95% t interval "
+        "Strict success at every evaluation: mean over seeds, with a band of the 95% interval "
         "from three seeds on. Dotted: what needs no training, and the exact ceiling.",
         figures.lines(panels, x="environment steps", y="strict success"),
     )
@@ -443,7 +459,7 @@ def rule_picture(contest: Contest) -> Picture:
     panels = {}
     for entry in ranked(contest):
         means = entry.scores["success"].mean(axis=0)
-        panels[entry.agent] = [
+        panels[entry.label] = [
             RulePoint(
                 int(rule),
                 str(contest.exam.types[row]),
@@ -466,8 +482,8 @@ def profile_picture(contest: Contest) -> Picture:
     """How success is distributed over runs and rules."""
     panels = {
         SIDE_NAMES[side]: {
-            entry.agent: _profile(contest, entry, side)
-            for entry in sorted(contest.entries, key=lambda entry: entry.agent)
+            entry.label: _profile(contest, entry, side)
+            for entry in sorted(contest.entries, key=lambda entry: entry.label)
         }
         for side in contest.subsets()
     }
@@ -486,11 +502,11 @@ def hardness_picture(contest: Contest) -> Picture:
     for side in contest.subsets():
         series = [
             Series(
-                entry.agent,
+                entry.label,
                 tuple(map(float, entry.by_steps[side])),
                 tuple(band for values in entry.by_steps[side].values() for band in _band(values)),
             )
-            for entry in sorted(contest.entries, key=lambda entry: entry.agent)
+            for entry in sorted(contest.entries, key=lambda entry: entry.label)
             if side in entry.by_steps
         ]
         panels.append(Panel(SIDE_NAMES[side], tuple(series)))
@@ -498,8 +514,8 @@ def hardness_picture(contest: Contest) -> Picture:
         f"{contest.slug}-hardness",
         "How hard was the tape?",
         "Strict success against the fewest steps in which the goal can be reached from the start "
-        "tape under the episode's rule; tapes without a way are left out. Mean over seeds and 95% "
-        "t band.",
+        "tape under the episode's rule; tapes without a way are left out. Mean over seeds and a "
+        "band of the 95% interval.",
         figures.lines(panels, x="optimal steps", y="strict success"),
     )
 
@@ -515,17 +531,42 @@ def _profile(contest: Contest, entry: Entry, side: str) -> Profile:
 
 
 def ranked(contest: Contest) -> list[Entry]:
-    """Agents by their success on held-out rules, or on the only side there is."""
+    """Agents by kind of network, ring-equivariant ones first, and within a kind by their success on
+    held-out rules, or on the only side there is; last those that stand with the references."""
     indices = contest.exam.rows(contest.subsets()[-1])
-    return sorted(contest.entries, key=lambda entry: -entry.scores["success"][:, indices].mean())
+
+    def place(entry: Entry) -> tuple[bool, int, float]:
+        kind = KIND_ORDER.index(entry.network_kind)
+        return entry.is_reference, kind, -float(success_on(indices, entry).mean())
+
+    return sorted(contest.entries, key=place)
+
+
+def learners(contest: Contest) -> list[Entry]:
+    """The same without those that stand with the references."""
+    return [entry for entry in ranked(contest) if not entry.is_reference]
+
+
+def row_of(entry: Entry, cells: Iterable[Cell]) -> Row:
+    """A row of a table by agent, named with its network."""
+    kind = REFERENCE if entry.is_reference else AGENT
+    return Row((entry.label, *cells), kind, entry.network_kind)
+
+
+def beside(contest: Contest) -> str:
+    """What the references of a table are."""
+    is_identified = any(entry.is_reference for entry in contest.entries)
+    return BESIDE + (ABOUT_IDENTIFICATION if is_identified else "")
+
+
+def success_on(indices: np.ndarray, entry: Entry) -> np.ndarray:
+    """The mean success of each seed on some rules, `[S]`."""
+    return np.asarray(entry.scores["success"][:, indices].mean(axis=1))
 
 
 def success(contest: Contest, entry: Entry, side: str) -> Interval:
     """An agent's success on a side."""
-    interval = stats.seed_interval(
-        _of_side(contest, entry, "success", side)[:, None], rng(contest, entry, "success", side)
-    )
-    return Interval(interval.mean, max(interval.low, 0.0), min(interval.high, 1.0))
+    return share_over_seeds(_of_side(contest, entry, "success", side))
 
 
 def rng(contest: Contest, entry: Entry, *names: str) -> np.random.Generator:
@@ -535,11 +576,11 @@ def rng(contest: Contest, entry: Entry, *names: str) -> np.random.Generator:
     )
 
 
-def _interval(contest: Contest, entry: Entry, name: str, values: np.ndarray) -> Cell:
+def _interval(values: np.ndarray) -> Cell:
     """An interval over seeds; None where a value does not exist for every seed."""
     if not len(values) or not np.isfinite(values).all():
         return None
-    return stats.seed_interval(values[:, None], rng(contest, entry, name))
+    return over_seeds(values)
 
 
 def _of_side(contest: Contest, entry: Entry | Baseline, metric: str, side: str) -> np.ndarray:
@@ -553,6 +594,16 @@ def _of_side(contest: Contest, entry: Entry | Baseline, metric: str, side: str) 
         return np.divide(distance, failing, out=np.full(len(failing), np.nan), where=failing > 0)
     scores = entry.scores[metric] if isinstance(entry, Entry) else entry[metric][None]
     return np.asarray(scores[:, contest.exam.rows(side)].mean(axis=1))
+
+
+def _side_values(contest: Contest, metric: str, side: str) -> Callable[[Entry], np.ndarray]:
+    """What gives the mean of a metric over the rules of a side for each seed of an agent."""
+    return lambda entry: _of_side(contest, entry, metric, side)
+
+
+def _normalised_of(contest: Contest, label: str, side: str, entry: Entry) -> np.ndarray:
+    """`_normalised` of an agent's success."""
+    return _normalised(contest, entry.scores["success"], label, side)
 
 
 def _normalised(contest: Contest, scores: np.ndarray, label: str, side: str) -> np.ndarray:
@@ -585,18 +636,34 @@ def _mean(values: np.ndarray) -> float | None:
 
 
 def _band(seeds: np.ndarray) -> list[Interval | float]:
-    """Mean and t interval of each column of `seeds[S, K]` (or of `[S]`), from three seeds on.
+    """Mean and interval of each column of `seeds[S, K]` (or of `[S]`), from three seeds on.
 
     Intervals of two are so wide that they would hide the lines.
     """
     table = seeds.reshape(len(seeds), -1)
     if len(table) < 3:
         return [float(value) for value in table.mean(axis=0)]
-    bands = [stats.t_interval(column) for column in table.T]
-    return [Interval(band.mean, max(band.low, 0.0), min(band.high, 1.0)) for band in bands]
+    return [share_over_seeds(column) for column in table.T]
 
 
-def ranked_column(contest: Contest, name: str, better: str = "high", digits: int = 3) -> Column:
-    """A column that agents are ranked by; not where a single seed leaves nothing to rank with."""
-    is_fair = all(len(entry.seeds) > 1 for entry in contest.entries)
-    return Column(name, digits=digits, better=better if is_fair else "")
+def ranked_column(
+    contest: Contest,
+    name: str,
+    values: Callable[[Entry], np.ndarray],
+    better: str = "high",
+    digits: int = 3,
+) -> Column:
+    """A column that agents are ranked by; not where a single seed leaves nothing to rank with.
+
+    `values` gives what is ranked for each seed of an agent, `[S]`. Agents are told apart within a
+    kind of network, by Welch's test with Holm's correction for all pairs of the kind.
+    """
+    if not better or any(len(entry.seeds) < 2 for entry in contest.entries):
+        return Column(name, digits=digits)
+    by_kind: dict[str, dict[str, np.ndarray]] = {}
+    for entry in learners(contest):
+        own = values(entry)
+        if len(own) and np.isfinite(own).all():
+            by_kind.setdefault(entry.network_kind, {})[entry.label] = own
+    apart = frozenset(pair for scores in by_kind.values() for pair in stats.told_apart(scores))
+    return Column(name, digits=digits, better=better, apart=apart)

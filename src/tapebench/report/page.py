@@ -255,8 +255,8 @@ def _document(contest: Contest) -> dict[str, Any]:
         "scores": [
             *(
                 {
-                    "name": entry.agent,
-                    "kind": "agent",
+                    "name": entry.label,
+                    "kind": "reference" if entry.is_reference else "agent",
                     "success": _rounded(entry.scores["success"].mean(axis=0)),
                 }
                 for entry in ranked(contest)

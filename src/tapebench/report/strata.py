@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
-from tapebench import stats
 from tapebench.exam import bounds, by_stratum
 from tapebench.exam.by_stratum import Group, GroupScore
+from tapebench.exam.intervals import share_over_seeds
 from tapebench.report import findings
 from tapebench.report.contests import Contest, Entry
 from tapebench.report.tables import CEILING, REFERENCE, Column, Row, Table
@@ -39,7 +41,7 @@ def strata_table(contest: Contest) -> Table | None:
     if not groups:
         return None
     rows = [
-        Row((entry.agent, *(score.success for score in stratum_scores(contest, entry))))
+        findings.row_of(entry, (score.success for score in stratum_scores(contest, entry)))
         for entry in findings.ranked(contest)
     ]
     bound = bounds.bounds_by_stratum(exam)
@@ -58,7 +60,7 @@ def strata_table(contest: Contest) -> Table | None:
         "Success by stratum",
         f"{by_stratum.about(exam)} Strict success, with the number of rules in brackets; fewer "
         f"than {by_stratum.FEWEST} get a dash. {findings.OVER_SEEDS} {findings.MARKS} "
-        f"{findings.BESIDE} {about_bounds(bound)} {findings.EXACT}"
+        f"{findings.beside(contest)} {about_bounds(bound)} {findings.EXACT}"
         f"{findings.about_seatings(contest)}",
         (Column("agent"), *(_column(contest, group) for group in groups)),
         tuple(rows),
@@ -81,8 +83,7 @@ def stratum_scores(contest: Contest, entry: Entry) -> list[GroupScore]:
     """An agent's success by stratum and side, with the interval of its success on a side."""
 
     def interval(part: np.ndarray, group: Group) -> Interval:
-        rng = findings.rng(contest, entry, "stratum", group.stratum, group.side)
-        return stats.within_0_and_1(stats.seed_interval(part, rng))
+        return share_over_seeds(part)
 
     return by_stratum.success_by_stratum(entry.scores["success"], contest.exam, interval)
 
@@ -99,4 +100,4 @@ def _column(contest: Contest, group: Group) -> Column:
     """Ranked, but for rules on which nobody can succeed."""
     if group.stratum == "impossible":
         return Column(group.label)
-    return findings.ranked_column(contest, group.label)
+    return findings.ranked_column(contest, group.label, partial(findings.success_on, group.rows))

@@ -1,7 +1,7 @@
 """A table as a value that reads the same in Markdown, LaTeX, CSV, HTML and a terminal.
 
-The best of each ranked column is marked, and what cannot be told apart from it by the intervals
-is marked with it: a bold number alone in its column is a finding, several are a tie.
+The best of each ranked column is marked, and what cannot be told apart from it is marked with it: a
+bold number alone in its column is a finding, several are a tie.
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ class Column:
     """Whether a plus sign is printed: differences."""
     never_zero: bool = False
     """Whether what is too small to be printed is said to be so: p values."""
+    apart: frozenset[frozenset[str]] | None = None
+    """Pairs of rows, by their first cells, that a corrected test tells apart; None where nothing
+    was tested, and intervals that do not overlap count instead."""
 
     def __post_init__(self) -> None:
         if self.better not in ("", "high", "low"):
@@ -76,6 +79,8 @@ class Row:
     cells: tuple[Cell, ...]
     kind: str = AGENT
     """`agent`, `reference` or `ceiling`."""
+    group: str = ""
+    """Agents are ranked within a group, such as a kind of network."""
 
 
 @dataclass(frozen=True)
@@ -115,30 +120,42 @@ class Table:
     def marks(self) -> tuple[tuple[str, ...], ...]:
         """`best`, `second` or nothing, for each cell of each row.
 
-        The best is the agent with the best mean; whoever's interval overlaps its interval is marked
-        best too. Of the others the same again makes second. With one agent there is no contest.
+        Agents of a group are taken from the best mean down. Best is the first, and all that follow
+        it up to the first that can be told from it; second are the next ones in the same way. So no
+        agent is passed over in favour of a worse one. With one agent there is no contest.
         """
         marks = [[""] * len(self.columns) for _ in self.rows]
+        groups = {row.group for row in self.rows if row.kind == AGENT}
         for place, column in enumerate(self.columns):
-            if not column.better:
-                continue
-            sign = 1 if column.better == "high" else -1
-            left = {
-                number: _ends(row.cells[place], sign)
-                for number, row in enumerate(self.rows)
-                if row.kind == AGENT and _is_number(row.cells[place])
-            }
-            if len(left) < 2:
-                continue
-            for mark in (BEST, SECOND):
-                if not left:
-                    break
-                leader = max(left.values(), key=lambda ends: ends.mean)
-                tied = [n for n, ends in left.items() if ends.high >= leader.low]
-                for number in tied:
+            for group in groups if column.better else ():
+                for number, mark in self._marks_of(place, group).items():
                     marks[number][place] = mark
-                    del left[number]
         return tuple(map(tuple, marks))
+
+    def _marks_of(self, place: int, group: str) -> dict[int, str]:
+        """The marks of a ranked column among the agents of a group, by number of row."""
+        column = self.columns[place]
+        sign = 1 if column.better == "high" else -1
+        ends = {
+            number: _ends(row.cells[place], sign)
+            for number, row in enumerate(self.rows)
+            if row.kind == AGENT and row.group == group and _is_number(row.cells[place])
+        }
+        if len(ends) < 2:
+            return {}
+
+        def is_apart(leader: int, other: int) -> bool:
+            if column.apart is None:
+                return ends[other].high < ends[leader].low
+            return frozenset(str(self.rows[n].cells[0]) for n in (leader, other)) in column.apart
+
+        marks: dict[int, str] = {}
+        left = sorted(ends, key=lambda number: -ends[number].mean)
+        for mark in (BEST, SECOND):
+            count = next((n for n, other in enumerate(left) if is_apart(left[0], other)), len(left))
+            marks |= dict.fromkeys(left[:count], mark)
+            left = left[count:]
+        return marks
 
     def texts(self) -> list[tuple[str, ...]]:
         """Every cell as plain text, row by row."""

@@ -255,6 +255,11 @@ def directory() -> Path:
     return root
 
 
+def is_directory(root: Path) -> bool:
+    """Whether a results directory is one that `directory` made."""
+    return root.parent == user_cache() and root.name.startswith("results-")
+
+
 def difference(published: Path, remade: Path) -> str | None:
     """How a remade run differs from the published one, in a sentence; None if in no bit."""
     remade_rows, published_rows = (

@@ -14,6 +14,7 @@ from tapebench.stats.comparisons import (
     power_of,
     probability_of_improvement,
     seeds_needed,
+    told_apart,
     welch,
 )
 from tapebench.stats.contexts import CONTEXTS, context_gaps
@@ -91,6 +92,7 @@ __all__ = [
     "seeds_needed",
     "solvable_only",
     "t_interval",
+    "told_apart",
     "welch",
     "within_0_and_1",
 ]

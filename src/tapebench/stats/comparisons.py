@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from scipy import stats
@@ -59,6 +61,18 @@ def holm(pvalues: np.ndarray) -> np.ndarray:
     adjusted = np.empty(len(pvalues))
     adjusted[order] = np.minimum(np.maximum.accumulate(pvalues[order] * remaining), 1)
     return adjusted
+
+
+def told_apart(scores: Mapping[str, np.ndarray], alpha: float = 0.05) -> set[frozenset[str]]:
+    """The pairs of agents whose means differ by Welch's test, corrected by Holm for all pairs.
+
+    `scores` are `[S]` or `[S, ...]` by agent; those with a single seed are told from nobody.
+    """
+    pairs = list(combinations([name for name, own in scores.items() if len(own) > 1], 2))
+    if not pairs:
+        return set()
+    corrected = holm(np.array([welch(scores[a], scores[b]).p for a, b in pairs]))
+    return {frozenset(pair) for pair, p in zip(pairs, corrected, strict=True) if p <= alpha}
 
 
 def probability_of_improvement(a: np.ndarray, b: np.ndarray, rng: np.random.Generator) -> Interval:

@@ -19,8 +19,9 @@ from tapebench.stats.tables import check, seed_mean
 RESAMPLES = 2000
 CONFIDENCE = 0.95
 
-FEW = 10
-"""Below this many seeds Student's t replaces the bootstrap, which covers 85% with 5 of them."""
+FEW = 20
+"""Below this many seeds Student's t replaces the bootstrap, which covers 85% with 5 of them and 90%
+with 10."""
 
 Statistic = Callable[[np.ndarray], Any]
 """Of scores `[S, ...]`: one value per seed, `[S]`, to be averaged; or one value of them all."""
@@ -52,9 +53,9 @@ def seed_interval(
 ) -> Interval:
     """Interval for a statistic of `scores[S, ...]` over training seeds.
 
-    From 10 seeds on a percentile bootstrap of whole seeds, below them Student's t. Neither is
-    exact: with 10 seeds the bootstrap of a mean covers about 90%, with 20 about 93%. One seed
-    gives an interval without width, which says that nothing is known, not that all is.
+    From 20 seeds on a percentile bootstrap of whole seeds, below them Student's t. Neither is
+    exact: with 20 seeds the bootstrap of a mean covers about 93%. One seed gives an interval
+    without width, which says that nothing is known, not that all is.
 
     A statistic of the whole table, such as `iqm`, gets its t interval from the leave-one-seed-out
     jackknife, which for a mean is the ordinary t interval. It has to be smooth: not a median.
@@ -86,7 +87,7 @@ def hierarchical_interval(scores: np.ndarray, rng: np.random.Generator) -> Inter
 
     For claims about rules like these, of which the R at hand are a sample. Rows and columns are
     resampled independently, since every seed sits every rule; it covers about 92% with 20 seeds
-    and 24 rules. With fewer than 10 of either it is a t interval with the variances of the two
+    and 24 rules. With fewer than 20 of either it is a t interval with the variances of the two
     added and Satterthwaite's degrees of freedom. For two agents pass the difference of their
     tables.
     """

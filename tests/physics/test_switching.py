@@ -57,5 +57,5 @@ def test_all_sequences_that_change_are_there():
     assert all(a != b != c for a, b, c in ceilings)
     with pytest.raises(ValueError, match="name fewer rules"):
         switching.ceilings_by_sequence(range(256), (1, 2), 4, 4)
-    with pytest.raises(ValueError, match="reaches length 16, not 17"):
+    with pytest.raises(ValueError, match="up to length 16, not 17"):
         switching.ceilings_by_sequence((4, 30), (1,), 17, 4)

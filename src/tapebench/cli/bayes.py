@@ -36,7 +36,6 @@ class Bayes:
 
     For example:
       tape bayes --length 8 --horizon 4 --alone --memoryless
-      tape bayes --length 9 --horizon 4 --split folds-0 --prior split
       tape bayes --length 8 --heatmap cost.png
     """
 

@@ -167,10 +167,14 @@ def test_a_swap_exchanges_what_is_an_episodes_own_for_that_of_an_undisturbed_don
         memory, _ = wounded.act(memory, np.full((total, 7), time / 4, np.float32), None)
     own = np.arange(num)
 
-    def donors(rules):
-        return num + (np.asarray(rules)[:, None] * 3 + [1, 2, 0]).ravel()
+    def donors(rules, tapes):
+        return num + (np.asarray(rules)[:, None] * 3 + tapes).ravel()
 
-    stranger, same = donors(lesion._donor_rules(exam)), donors(range(4))
+    other = lesion._donor_rules(exam)
+    stranger, same, near = (
+        donors(rules, tapes)
+        for rules, tapes in ((other, [1, 2, 0]), (range(4), [1, 2, 0]), (other, [0, 1, 2]))
+    )
     for time, (memory, _) in enumerate(acted_on):
         np.testing.assert_array_equal(memory["layers"][0], np.tile(memory["own"], (2, 1)))
         np.testing.assert_array_equal(memory["shared"], np.arange(3))
@@ -178,7 +182,8 @@ def test_a_swap_exchanges_what_is_an_episodes_own_for_that_of_an_undisturbed_don
         np.testing.assert_array_equal(groups[:2].ravel(), np.arange(2 * num))  # undisturbed
         for place, (kind, step) in enumerate(product(lesion.KINDS, (2, 3)), 2):
             before = place * num + own
-            after = {"swapped on": stranger, "swapped": stranger, "sham": same, "cleared": before}
+            after = {"swapped on": stranger, "swapped": stranger, "sham": same, "same tape": near}
+            after["cleared"] = before
             np.testing.assert_array_equal(groups[place], after[kind] if time >= step else before)
 
 

@@ -486,7 +486,7 @@ def print_lesions(document: dict[str, Any] | str) -> None:
 
     title = "Success lost by lesions of memory, once or from then on; 95% over rules"
     table = Table("memory", "after steps", "ID", "OOD", title=title)
-    for kind in ("swapped on", "sham", "swapped", "cleared"):
+    for kind in ("swapped on", "sham", "same tape", "swapped", "cleared"):
         for place, step in enumerate(document["steps"]):
             table.add_row(kind, str(step), *cells(document[kind], place))
         table.add_section()
@@ -502,9 +502,16 @@ def print_lesions(document: dict[str, Any] | str) -> None:
         f"{side.upper()} {'yes' if row['interval'][0] > 0 else 'not shown'}"
         for side, row in decisive.items()
     ]
+    by_kind = document if where == "all rules" else document["by_stratum"]["beyond-reflex"]
+    by_swap, by_sham = (
+        sum(row["lost"] for rows in by_kind[kind].values() for row in rows)
+        for kind in ("swapped on", "sham")
+    )
+    if verdicts and 0 < by_swap < 2 * by_sham:
+        verdicts.append("its memories are of little use on another tape, so this says little")
     console.print(
         "swapped: for the memory of an undisturbed episode from another tape under another rule; "
-        "sham: from the same other tape under the same rule\n"
+        "sham: from that tape under the same rule; same tape: from its own under another rule\n"
         "owes success to memories of this rule, as an agent that acts on the law does (swapped on "
         f"− sham above zero, mean over steps, {where}): "
         f"{', '.join(verdicts) or 'too few rules to tell'}",

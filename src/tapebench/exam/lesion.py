@@ -1,18 +1,21 @@
 """Does an agent act on the law? Its memory is exchanged within an episode.
 
-Beside every episode two donors play, undisturbed, both from one other start tape and with draws of
-their own: one under another rule, one under the same rule. Before a step the episode's memory is
+Beside every episode donors play, undisturbed and with draws of their own. Two play from one other
+start tape, under another rule and under the same rule. Before a step the episode's memory is
 exchanged
 
 - for that of the donor under another rule: once (*swapped*), or at each later step too
   (*swapped on*);
 - for that of the donor under the same rule, at each later step too (*sham*);
+- for that of a donor under another rule from its own start tape, at each later step too
+  (*same tape*);
 - for the memory that it began with (*cleared*).
 
 A sham costs what an exchange costs anyone: a memory that holds a draw of the agent's own, or tapes
 and flips that are now a stranger's. But its donor has seen this law at work. So what the agent owes
-to memories of this law is what swaps that go on cost beyond the sham. The memory of a donor whose
-episode is over is out of date, and is not exchanged any more.
+to memories of this law is what swaps that go on cost beyond the sham. Of an agent that loses all by
+a sham, such as one that keeps a plan for its own tape, nothing can be told. The memory of a donor
+whose episode is over is out of date, and is not exchanged any more.
 
 After a single lesion an agent may see the law anew: on 32 cells one transition is often enough, so
 that only swaps that go on can tell. The transition seen last is the agent's own even then. Before
@@ -38,7 +41,8 @@ from tapebench.exam.policy import Policy
 from tapebench.exam.rollout import Sitting, Steps, prepare
 from tapebench.physics.strata import STRATA
 
-KINDS = ("swapped on", "sham", "swapped", "cleared")
+KINDS = ("swapped on", "sham", "same tape", "swapped", "cleared")
+GOES_ON = KINDS[:3]
 
 FIRST = 2
 """Steps before the first lesion: only then has a memory seen a transition."""
@@ -170,19 +174,19 @@ class _Surgery:
         num = len(self.exam.rules) * tapes
         every = np.arange(num)
         never = self.exam.task.horizon
-        tape = (np.arange(tapes) + 1) % tapes
 
-        def donors(rules: np.ndarray) -> np.ndarray:
-            return num + (rules[:, None] * tapes + tape).ravel()
+        def donors(rules: np.ndarray, shift: int) -> np.ndarray:
+            return num + (rules[:, None] * tapes + (np.arange(tapes) + shift) % tapes).ravel()
 
         own_rule, other_rule = np.arange(len(self.exam.rules)), _donor_rules(self.exam)
+        by_kind = {"sham": donors(own_rule, 1), "same tape": donors(other_rule, 0)}
         # Undisturbed episodes and donors first; who is its own donor exchanges nothing.
         donor, first, last, is_cleared = [every, num + every], [never] * 2, [never] * 2, [False] * 2
         for place, (kind, step) in enumerate(product(KINDS, self.steps), 2):
-            by_kind = {"sham": donors(own_rule), "cleared": place * num + every}
-            donor.append(by_kind.get(kind, donors(other_rule)))
+            of_lesion = place * num + every if kind == "cleared" else donors(other_rule, 1)
+            donor.append(by_kind.get(kind, of_lesion))
             first.append(step)
-            last.append(never if kind in ("swapped on", "sham") else step)
+            last.append(never if kind in GOES_ON else step)
             is_cleared.append(kind == "cleared")
         lesion = (
             np.concatenate(donor),

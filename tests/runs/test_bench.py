@@ -78,15 +78,17 @@ def test_the_smoke_track_from_nothing_to_a_page(capsys, undisturbed):
     root, out, err = undisturbed
     assert 0 < out.index("TAPE smoke: success by stratum") < out.index("TAPE smoke: strict success")
     assert out.rstrip().endswith(f"report: {root}/report/index.html")
-    for name in (*SMOKE.agents, "random", "flip-ones", "greedy", "mpc", "exact ceiling"):
+    agents = {f"{name}-mlp" for name in SMOKE.agents}
+    for name in (*agents, "random", "flip-ones", "greedy", "mpc", "exact ceiling"):
         assert re.search(rf"│ {name} ", out)
+    assert "runs are done" not in out
     assert "8/8" in err
     before = {path: (path / store.MARKER).stat().st_mtime_ns for path in load_results(root).paths}
     code, again, err = tape(capsys, "bench", "--track", "smoke", "--results", str(root), "--json")
     assert code == 0
     assert "8 of 8 runs are done already" in err
     document = json.loads(again)
-    assert {row["name"] for row in document["rows"] if row["kind"] == "agent"} == set(SMOKE.agents)
+    assert {row["name"] for row in document["rows"] if row["kind"] == "agent"} == agents
     for row in document["rows"]:
         for side in ("id", "ood"):
             assert 0 <= row[f"beyond_reflex_{side}"]["mean"] <= 1

@@ -46,7 +46,7 @@ class FoldSet:
     def runs(self) -> dict[str, FoldRuns]:
         """The runs of each agent; the best on unseen rules first."""
         agents = dict.fromkeys(
-            entry.agent for contest in self.contests for entry in contest.entries
+            entry.label for contest in self.contests for entry in contest.entries
         )
         by_agent = {
             agent: FoldRuns(
@@ -69,12 +69,12 @@ class FoldSet:
         return {agent: by_agent[agent] for agent in sorted(by_agent, key=unseen, reverse=True)}
 
     def entries(self, agent: str) -> list[tuple[Contest, Entry]]:
-        """What an agent did in each fold."""
+        """What an agent, by its label, did in each fold."""
         return [
             (contest, entry)
             for contest in self.contests
             for entry in contest.entries
-            if entry.agent == agent
+            if entry.label == agent
         ]
 
     @cached_property

@@ -24,6 +24,7 @@ class SummaryRow:
     """A line of the main table. Without training there are no intervals, only their means."""
 
     name: str
+    """Of an agent with that of its network, like `dqn-mlp`."""
     kind: str
     """`agent`, `reference` or `ceiling`."""
     beyond_reflex_id: Interval | None = None
@@ -78,7 +79,9 @@ def summarise_plan(
         if contest.exam.hash in known
     ]
     sets, others = folds.group(contests)
-    wanted = Counter(spec.agent for spec in plan.specs)
+    planned = Counter(spec.agent for spec in plan.specs)
+    agents = {entry.label: entry.agent for contest in contests for entry in contest.entries}
+    wanted = {label: planned[agent] for label, agent in agents.items()}
     tables, rows = [], []
     for contest in others:
         main, by_stratum = findings.main_table(contest), strata.strata_table(contest)
@@ -88,9 +91,10 @@ def summarise_plan(
         main = folds.fold_table(fold_set)
         tables += [main, folds.cost_table(fold_set)]
         rows += _rows(main, None, wanted)
-    named = {row.name for row in rows}
     rows += [
-        SummaryRow(agent, AGENT, wanted=wanted[agent]) for agent in wanted if agent not in named
+        SummaryRow(agent, AGENT, wanted=count)
+        for agent, count in planned.items()
+        if agent not in agents.values()
     ]
     return Summary(
         title=f"TAPE {plan.track.label}",
@@ -108,7 +112,8 @@ SAME = {"seen": "ID success", "unseen": "OOD success", "cost": "drop", "runs": "
 
 def _rows(table: Table, by_stratum: Table | None, wanted: Mapping[str, int]) -> list[SummaryRow]:
     """A main table's rows as values; OOD success also as a share of the table's ceiling. Over folds
-    seen is ID, unseen OOD, and their cost the drop."""
+    seen is ID, unseen OOD, and their cost the drop. `wanted` are the runs that the plan asks for,
+    by label."""
     columns = [SAME.get(column.name, column.name) for column in table.columns]
     named: list[tuple[str, dict[str, Any]]] = [
         (row.kind, dict(zip(columns, row.cells, strict=True))) for row in table.rows
@@ -133,7 +138,7 @@ def _rows(table: Table, by_stratum: Table | None, wanted: Mapping[str, int]) -> 
                 if ood and possible and possible.mean > 0
                 else None,
                 seeds=int(cells["seeds"] or 0),
-                wanted=wanted.get(name, 0) if kind == AGENT else 0,
+                wanted=wanted.get(name, 0),
                 seconds=cells["s per run"],
             )
         )

@@ -73,9 +73,10 @@ from tapebench.runs import training  # noqa: E402
 # of absl, which comes with others, then closes its stream, unless it is the standard error of the
 # moment: in a test that captures its own it would be pytest's. Here it is not.
 
-# Shells let what they start in the background ignore Ctrl-C, and that is inherited. Tests that
-# press it mean it.
+# Shells let what they start in the background ignore Ctrl-C, nohup lets it ignore that the terminal
+# is gone, and both is inherited. Tests that send these signals mean them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 files.provenance()  # asks git for the revision, once
 training.use_compilation_cache()

@@ -134,9 +134,14 @@ def scrambled(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", agents_that_peek.PEEKING)
 def test_who_peeks_gains_nothing_in_a_process_of_its_own(name):
-    outcome = evaluation.evaluate(f"agents_that_peek:{name}", EXAM, subprocess=True)
-    without = scrambled(name)
-    gain = success(outcome) - without
+    # What the clock says is the same for many rows, so that its luck is not that of single rows.
+    sittings = 4 if name == "watches_the_clock" else 1
+    outcomes = [
+        evaluation.evaluate(f"agents_that_peek:{name}", EXAM, subprocess=True)
+        for _ in range(sittings)
+    ]
+    outcome, without = outcomes[0], scrambled(name)
+    gain = np.mean([success(each) for each in outcomes]) - without
     is_told = bool(outcome.conditions.remarks)
     assert gain < margin(without) or is_told, (name, gain, outcome.conditions)
     # Those that a former order of rows betrayed the rule to gain nothing, found out or not.

@@ -250,7 +250,7 @@ def test_a_linked_agent_is_found_and_asked_once_and_a_loop_ends(runs, tmp_path, 
     assert len(found.paths) == 6
     assert found.query("select count(*) from eval where agent = 'dqn'")[1][0][0] > 0
     shown = contests.read(runs).contests[0]
-    assert {entry.agent: len(entry.seeds) for entry in shown.entries} == {"dqn-mlp": 3, "ppo-mlp": 3}
+    assert {entry.agent: len(entry.seeds) for entry in shown.entries} == {"dqn": 3, "ppo": 3}
     code, _, err = tape(capsys, "evaluate", "runs/tiny/dqn/fps30", "--length", "8", "--rules", "4")
     assert (code, err) == (0, "")
     with pytest.raises(ValueError, match="Permission"):

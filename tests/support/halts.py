@@ -15,6 +15,9 @@ from pathlib import Path
 
 HALTING = Path(__file__).parent / "halting"
 
+LONGEST = 600.0
+"""Seconds until a process comes to a point, most of which it would compile."""
+
 
 class Halts:
     """Points at which a process that is started with `environment` stops, each once."""
@@ -67,10 +70,11 @@ class Halts:
 
     def wait(self, points, is_awaited=lambda: True):
         """The processes that have stopped at these points, one each."""
-        pids = []
+        pids, until = [], time.monotonic() + LONGEST
         for point in points:
             while not (stopped := [pid for pid in self._pids(point) if state(pid) == "T"]):
-                assert is_awaited(), f"nobody came to {point.name}"
+                came_in_time = is_awaited() and time.monotonic() < until
+                assert came_in_time, f"nobody came to {point.name}"
                 time.sleep(0.005)
             pids += stopped
         return pids

@@ -143,8 +143,6 @@ def start_bench(root, *options):
         [*COMMAND, *options, "--results", str(root)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        # What nohup starts ignores it, and so would this.
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
 
 

@@ -67,8 +67,12 @@ def test_a_flip_inverts_cells_of_the_tape_and_nothing_else():
     np.testing.assert_array_equal(flipped[:, 8:], obs[:, 8:])
 
 
-def test_the_papers_augmentation_does_both_and_leaves_actions_alone():
-    assert agents.configure("rad").augment == "shift+flip"
+def test_by_default_actions_go_along_in_rad_and_curl_has_no_labels_to_spoil():
+    assert agents.configure("rad").augment == "shift-with-action"
+    assert agents.configure("curl").augment == "shift+flip"
+
+
+def test_the_ablation_does_both_and_leaves_actions_alone():
     batch = transitions(0, 512)[0]
     augment = jax.jit(rad.augmentation("shift+flip", 16, 1, 0.2))
     both = jax.tree.map(np.asarray, augment(jax.random.key(1), batch))
@@ -88,8 +92,7 @@ def test_the_goal_is_rotated_along():
 
 @pytest.mark.slow
 def test_rad_learns_where_the_transform_keeps_labels():
-    options = {"augment": "shift-with-action"}
-    network = trained("rad", probes.make(probes.POINTER), 3_000, **options)[1].learner.network
+    network = trained("rad", probes.make(probes.POINTER), 3_000)[1].learner.network
     values = network(observations(*np.eye(3, 4)))
     np.testing.assert_allclose(values, np.eye(3), atol=0.1)
 

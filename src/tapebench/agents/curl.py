@@ -3,7 +3,8 @@
     L = L_DQN + λ · mean_i −log( exp(q_i W k_i) / Σ_j exp(q_i W k_j) )
 
 q are the features of one random transform of the observations, k those of another by a copy of
-the network that follows it slowly, W is learned. The transforms are those of `rad`.
+the network that follows it slowly, W is learned. The transforms are those of `rad`; here they make
+pairs to be told from others and touch no label of the DQN loss, so both of the paper's stay on.
 
 Deviations from Srinivas et al.:
 
@@ -40,6 +41,8 @@ class Config(rad.Config):
     }
     """Values to search when tuning; a variant searches what it adds, see `tools/tune.py`."""
 
+    augment: str = "shift+flip"
+    """`shift-with-action`, `shift`, `flip`, or one of the former `+flip`; actions are not used."""
     curl_weight: float = 0.01
     """λ, the weight of the contrastive loss."""
     momentum: float = 0.99

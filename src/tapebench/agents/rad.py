@@ -3,20 +3,21 @@
 A transform acts on a whole batch in each update, never when acting. The tape's own are a rotation
 and the inversion of cells:
 
-- `shift`: both observations of a transition are rotated by the same random amount, the action is
-  left alone. Action a names a place, so this changes what the label means;
-- `shift-with-action`: the action goes along. Rules commute with rotation, so the result is a
-  transition that might have happened: this changes no label;
+- `shift-with-action`, the default: both observations of a transition are rotated by the same random
+  amount, and the action with them. Rules commute with rotation, so the result is a transition that
+  might have happened: this changes no label;
+- `shift`: the action is left alone. Action a names a place, so this changes what the label means;
 - `flip`: every cell of either observation is inverted with a small probability. A tape with
   another cell is another tape, so this changes what the label means;
-- `shift+flip`: the paper's, which names "bit shifts and bit flips" and neither rotates actions nor
-  says how far and how often.
+- `shift+flip`: the narrowest reading of the paper, which names "bit shifts and bit flips" and says
+  neither whether actions are rotated nor how far and how often. It is the ablation
+  `rad-label-shift`, see ADR 23.
 
 Deviations from Laskin et al.:
 
 1. the transforms, since theirs are for images;
-2. without `max_shift` a `shift` is by one cell at most, because it is the labels that pay for it,
-   and a `shift-with-action` by any number of them.
+2. without `max_shift` a `shift-with-action` is by any number of cells, and a `shift` by one at
+   most, because it is the labels that pay for it.
 """
 
 from __future__ import annotations
@@ -44,17 +45,18 @@ TRANSFORMS = ("shift", "shift-with-action", "flip", "shift+flip", "shift-with-ac
 @dataclass(frozen=True, kw_only=True)
 class Config(dqn.Config):
     SEARCH: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "max_shift": (1, 4),
-        "flip_probability": (0.01, 0.03, 0.1),
+        "augment": ("shift-with-action", "shift-with-action+flip"),
+        "max_shift": (1, 4, None),
+        "flip_probability": (0.01, 0.03),
     }
     """Values to search when tuning; a variant searches what it adds, see `tools/tune.py`."""
 
-    augment: str = "shift+flip"
-    """`shift`, `shift-with-action`, `flip`, or one of the former `+flip`."""
+    augment: str = "shift-with-action"
+    """`shift-with-action`, `shift`, `flip`, or one of the former `+flip`."""
     max_shift: int | None = None
-    """Cells to rotate by at most, either way; by default 1, or any if the action goes along."""
+    """Cells to rotate by at most, either way; by default any if the action goes along, else 1."""
     flip_probability: float = 0.01
-    """Of a cell to be inverted: one in three tapes of 32 cells, on average."""
+    """Of a cell to be inverted by a `flip`: one in three tapes of 32 cells, on average."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,8 +1,8 @@
 """Compute the shipped data again: rules, splits, ceilings up to 24 cells, what flipping ones
-reaches, lines, tracks.
+reaches, lines, the Bayesian filter, tracks.
 
-`make data` runs it: about six minutes, most of them for the 24-cell ceilings. The answers at 32
-cells are hours of work and made by `tools/solve32.py`. Tests compare.
+`make data` runs it: about ten minutes, most of them for the 24-cell ceilings and the filter. The
+answers at 32 cells are hours of work and made by `tools/solve32.py`. Tests compare.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from tapebench.base import files
 from tapebench.exam import baselines
 from tapebench.exam.exam import make_exam
+from tapebench.experiments import filters
 from tapebench.physics import exact, features, strata
 from tapebench.runs import tracks
 from tapebench.tasks import splits
@@ -40,6 +41,7 @@ def main() -> None:
         )
     for name in splits.names():
         write(f"splits/{name}.json", splits.dump(splits.make(name)))
+    write(filters.FILE, filters.dump_shipped())
     write("tracks.json", tracks.dump_tracks(tracks.make_tracks()))
 
 

@@ -69,7 +69,7 @@ def test_the_main_table_holds_what_the_runs_came_to(results):
     assert set(lines["rad", "ours"]) == {None}
     main = results.of(main_settings)
     runs = main.summaries("dqn")
-    reached, held_out, drop, returned, seeds = lines["dqn", "ours, 2 of 20 seeds"]
+    reached, held_out, drop, returned, seeds = lines["dqn", "ours, dqn-mlp, 2 of 20 seeds"]
     assert seeds == 2
     assert reached.mean == pytest.approx(np.mean([run["id"]["success"] for run in runs]))
     assert held_out.mean == pytest.approx(np.mean([run["ood"]["success"] for run in runs]))
@@ -79,7 +79,8 @@ def test_the_main_table_holds_what_the_runs_came_to(results):
 
 def test_the_longer_horizon_is_shown_once_it_was_measured(results):
     keys = paper_comparison.published_tables()["holdout-length"].columns
-    before = paper_comparison.measured_horizons(results, keys)["dqn"]["ours, 2 of 20 seeds"]
+    source = "ours, dqn-mlp, 2 of 20 seeds"
+    before = paper_comparison.measured_horizons(results, keys)["dqn"][source]
     assert before["32.id.success"] is not None
     assert before["64.id.success"] is None
     main = results.of(main_settings)
@@ -88,7 +89,7 @@ def test_the_longer_horizon_is_shown_once_it_was_measured(results):
         file.parent.mkdir(parents=True, exist_ok=True)
         figures = {"success": 0.25 + 0.5 * number, "final_distance": 0.5}
         files.write_json(file, {"id": figures, "ood": figures})
-    after = paper_comparison.measured_horizons(results, keys)["dqn"]["ours, 2 of 20 seeds"]
+    after = paper_comparison.measured_horizons(results, keys)["dqn"][source]
     assert after["64.id.success"].mean == 0.5
     assert after["64.ood.final_distance"].mean == 0.5
 

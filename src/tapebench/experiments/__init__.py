@@ -9,6 +9,7 @@ from tapebench.experiments.api import Experiment
 MODULES = (
     "main",
     "planning",
+    "filters",
     "ablations",
     "unseen",
     "probes",

@@ -17,11 +17,11 @@ from tapebench import stats
 from tapebench.exam import baselines, metrics
 from tapebench.exam.exam import SUBSETS, Exam
 from tapebench.experiments.api import ExperimentResults
+from tapebench.experiments.filters import BETAS, CANDIDATE_SETS, drop, play_filter
 from tapebench.experiments.main import RULES
 from tapebench.experiments.paper_tables import published_tables, span, statements
-from tapebench.experiments.planning import CANDIDATE_SETS, SMALL, drop, planners, watch_filter
+from tapebench.experiments.planning import SMALL, planners
 from tapebench.physics import exact, features
-from tapebench.planning.belief import BETA
 from tapebench.planning.mpc import CANDIDATES, PLAN
 from tapebench.report.tables import Column, Row, Table
 from tapebench.tasks import splits
@@ -394,8 +394,9 @@ def _filter_check(results: ExperimentResults) -> Check:
     exam = results.scale.exam()
     drops = []
     for candidates in CANDIDATE_SETS:
-        for beta in (BETA, 0.0):
-            drop_interval = drop(exam, watch_filter(results, exam, candidates, beta).success)
+        for beta in BETAS:
+            success = play_filter(results, exam, candidates, beta)
+            drop_interval = drop(exam, success.mean(axis=0))
             drops.append(f"candidates {candidates}, β = {beta:g}: {drop_interval or OPEN}")
     return Check(
         "Inferring the rule improves control and does not remove the drop from ID to OOD, "

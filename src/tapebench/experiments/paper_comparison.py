@@ -13,12 +13,18 @@ from typing import Any
 import numpy as np
 
 from tapebench import stats
-from tapebench.base import seeding
 from tapebench.base.files import read_json
 from tapebench.exam import baselines, metrics
 from tapebench.exam.exam import SUBSETS
 from tapebench.exam.intervals import over_seeds
 from tapebench.experiments.api import Exhibit, Experiment, ExperimentResults, untrained
+from tapebench.experiments.filters import (
+    CANDIDATE_SETS,
+    DRAWS,
+    over_draws,
+    over_rules,
+    play_filter,
+)
 from tapebench.experiments.main import (
     RULES,
     SEEDS,
@@ -32,7 +38,7 @@ from tapebench.experiments.main import (
 )
 from tapebench.experiments.paper_checks import check_tables
 from tapebench.experiments.paper_tables import Published, published_tables, span, statements
-from tapebench.experiments.planning import CANDIDATE_SETS, SMALL, drop, planners, watch_filter
+from tapebench.experiments.planning import SMALL, planners
 from tapebench.experiments.unseen import PARTITIONS
 from tapebench.experiments.world_models import (
     credibility_settings,
@@ -76,7 +82,7 @@ def measured_main(results: ExperimentResults, keys: Sequence[str]) -> Measured:
     """Every agent's finished runs."""
     main = results.of(main_settings)
     return {
-        agent: {_source(OURS, len(runs)): {key: _of_runs(runs, key) for key in keys}}
+        agent: {_source(main, agent): {key: _of_runs(runs, key) for key in keys}}
         for agent in tracks.AGENTS
         if (runs := main.summaries(agent))
     }
@@ -95,14 +101,17 @@ def measured_horizons(results: ExperimentResults, keys: Sequence[str]) -> Measur
         runs = dict(zip(HORIZONS, (main.summaries(agent), longer), strict=True))
         split = [(key, *key.split(".", 1)) for key in keys]
         values = {key: _of_runs(runs[horizon], rest) for key, horizon, rest in split}
-        rows[agent] = {_source(OURS, len(specs)): values}
+        rows[agent] = {_source(main, agent): values}
     return rows
 
 
-def _source(name: str, seeds: int) -> str:
-    """Our value's source, which says so where it has fewer seeds than the paper's tables."""
-    theirs = int(published_tables()["protocol"].mean("seeds", "value"))
-    return name if seeds >= theirs else f"{name}, {seeds} of {theirs} seeds"
+def _source(results: ExperimentResults, setting: str, theirs: int | None = None) -> str:
+    """Where our value is from: the agent with its network, and its seeds where they are fewer than
+    `theirs`, by default those of the paper's main tables."""
+    theirs = theirs or int(published_tables()["protocol"].mean("seeds", "value"))
+    seeds = len(results.finished[setting])
+    source = f"{OURS}, {results.label(setting).split(', ')[0]}"
+    return source if seeds >= theirs else f"{source}, {seeds} of {theirs} seeds"
 
 
 def _of_runs(runs: Sequence[Mapping[str, Any]], key: str) -> Cell:
@@ -130,9 +139,7 @@ def measured_bounds(results: ExperimentResults, keys: Sequence[str]) -> Measured
     """Agents trained on held-out rules, the planner under each objective, and exact feasibility."""
     trained = results.of(TRAIN_ON_TEST.settings)
     on_test = {
-        _source(f"{OURS}, {setting.split(',')[0]}", len(runs)): {
-            key: _of_runs(runs, f"ood.{key}") for key in keys
-        }
+        _source(trained, setting): {key: _of_runs(runs, f"ood.{key}") for key in keys}
         for setting in trained.finished
         for runs in [trained.summaries(setting)]
         if setting.endswith("on test")
@@ -187,7 +194,7 @@ def measured_fixed(results: ExperimentResults, keys: Sequence[str]) -> Measured:
         kind = ELEMENTARY.features[int(setting.rsplit(" ", 1)[1])].type
         values: dict[str, Cell] = {"type": kind}
         values |= {key: _over_seeds(run[key] for run in runs) for key in keys if key != "type"}
-        rows[setting] = {OURS: values}
+        rows[setting] = {_source(other, setting, SEEDS): values}
     return rows
 
 
@@ -216,39 +223,45 @@ def measured_small(results: ExperimentResults, keys: Sequence[str]) -> Measured:
     for setting in other.finished:
         runs = other.summaries(setting)
         sides = [side for side in SUBSETS if all(side in run for run in runs)]
+        source = _source(other, setting, SEEDS)
         rows[setting] = {
-            f"{OURS}, {side.upper()}": {"success": _of_runs(runs, f"{side}.success")}
+            f"{source}, {side.upper()}": {"success": _of_runs(runs, f"{side}.success")}
             for side in sides
         }
     return rows
 
 
 def measured_filter(results: ExperimentResults, keys: Sequence[str]) -> Measured:
-    """The filter with either candidate set."""
+    """The filter with either candidate set, with intervals over its draws and over rules."""
     exam = results.scale.exam()
-    rows = {}
+    rows: dict[str, dict[str, Cell]] = {}
     for candidates in CANDIDATE_SETS:
-        success = watch_filter(results, exam, candidates, BETA).success.astype(float)
-        values: dict[str, Cell] = {"drop": drop(exam, success)}
-        for side in SUBSETS:
-            if len(of_side := exam.rows(side)):
-                rng = seeding.generator(0, "references", side)
-                values[f"{side}.success"] = stats.rule_tape_bootstrap(success[of_side], rng)
-        rows[f"{OURS}, candidates: {candidates}, one draw"] = values
+        success = play_filter(results, exam, candidates, BETA)
+        for over, of in {
+            f"{DRAWS} draws": over_draws(exam, success),
+            "over rules and tapes": over_rules(exam, success),
+        }.items():
+            rows[f"{OURS}, candidates: {candidates}, {over}"] = {
+                key if key == "drop" else f"{key}.success": value for key, value in of.items()
+            }
     return {"bayes": rows}
 
 
 def measured_credibility(results: ExperimentResults, keys: Sequence[str]) -> Measured:
     """One-step error of `dreamer`, and its success next to the planner's on held-out rules."""
-    ahead = _foreseen(results)
+    ahead, main = _foreseen(results), results.of(main_settings)
     error = {side: _over_seeds(run[0] for run in runs) for side, runs in ahead.items()}
-    ours = _of_runs(results.of(main_settings).summaries("dreamer"), "ood.success")
+    ours = _of_runs(main.summaries("dreamer"), "ood.success")
+    source = _source(main, "dreamer") if "dreamer" in main.finished else OURS
     exam = results.scale.exam()
     gap = {
-        f"{OURS}, {name}": {"dreamer": ours, "mpc": planner.reached(exam.rows("ood"))}
+        f"{source}, {name}": {"dreamer": ours, "mpc": planner.reached(exam.rows("ood"))}
         for name, planner in planners(results, exam).items()
     }
-    return {"one-step error": {OURS: error} if error else {}, "strict success": gap}
+    credibility = results.of(credibility_settings)
+    usual = imagined(usual_imagination())
+    foreseen_by = _source(credibility, usual) if usual in credibility.finished else OURS
+    return {"one-step error": {foreseen_by: error} if error else {}, "strict success": gap}
 
 
 def _foreseen(results: ExperimentResults) -> dict[str, list[list[float | None]]]:

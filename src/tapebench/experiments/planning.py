@@ -22,10 +22,8 @@ from tapebench.experiments.main import TRAIN_ON_TEST
 from tapebench.experiments.variants import share_over_seeds
 from tapebench.physics import exact, features
 from tapebench.planning import mpc as mpcs
-from tapebench.planning.belief import BETA, bayes_filter, identify
 from tapebench.planning.mpc import CANDIDATES, OBJECTIVES, PLAN, mpc
 from tapebench.report.figures import Panel, Picture, Series, lines
-from tapebench.report.style import SIDE_NAMES
 from tapebench.report.tables import CEILING, REFERENCE, Cell, Column, Row, Table
 from tapebench.stats import Interval
 
@@ -153,7 +151,7 @@ def _trained_on_test(results: ExperimentResults, sides: tuple[str, ...]) -> list
             else None
             for side in sides
         ]
-        rows.append(Row((setting, *cells, None, None)))
+        rows.append(Row((other.label(setting), *cells, None, None)))
     return rows
 
 
@@ -235,184 +233,6 @@ def show_types(results: ExperimentResults) -> Exhibit:
                 rows=tuple(rows),
             ),
         )
-    )
-
-
-# The filter
-
-
-@dataclass(frozen=True)
-class Watched:
-    """A Bayesian filter on an exam: what it did, and what it believed meanwhile."""
-
-    exam: Exam
-    success: np.ndarray
-    """`[R, E]`."""
-    mass: np.ndarray
-    """`[R, H + 1]`: probability of the true rule, mean over start tapes."""
-    steps: np.ndarray
-    """`[R, E]`: steps until that was `SURE`, -1 if it never was."""
-    entropy: np.ndarray
-    """`[R]`: of the belief at the end, in nats."""
-    bits: np.ndarray
-    """`[R]`: expected share of the rule's eight bits that the belief has right at the end."""
-
-    def identified(self, rows: np.ndarray) -> float:
-        """Share of episodes in which the true rule was identified."""
-        return float((self.steps[rows] >= 0).mean())
-
-    def wait(self, rows: np.ndarray) -> float | None:
-        """Mean steps until it was identified, where it was."""
-        steps = self.steps[rows]
-        return float(steps[steps >= 0].mean()) if (steps >= 0).any() else None
-
-
-CANDIDATE_SETS = ("all", "train")
-"""Candidates of a filter: all 256 rules, or those of the training side."""
-
-
-def watch_filter(results: ExperimentResults, exam: Exam, candidates: str, beta: float) -> Watched:
-    """The filter with a candidate set and a weight of information gain."""
-
-    def compute() -> dict[str, Any]:
-        policy = bayes_filter(exam.task, candidates, split=exam.origin, beta=beta)
-        identified = identify(policy, exam.task, None, exam.episodes, salt=exam.salt)
-        return {
-            "success": identified.episodes.success.tolist(),
-            "mass": identified.mass.mean(axis=1, dtype=float).tolist(),
-            "steps": identified.steps_to(SURE).tolist(),
-            "entropy": identified.entropy[..., -1].mean(axis=1, dtype=float).tolist(),
-            "bits": identified.bits[..., -1].mean(axis=1, dtype=float).tolist(),
-        }
-
-    stored = results.cached(exam, f"bayes-{candidates}-{beta:g}", compute)
-    return Watched(exam, **{name: np.array(values) for name, values in stored.items()})
-
-
-def drop(exam: Exam, success: np.ndarray) -> Interval | None:
-    """ID − OOD success of `[R, E]`, where both sides were asked about."""
-    seen, held_out = (success[exam.rows(side)].astype(float) for side in SUBSETS)
-    if not len(seen) or not len(held_out):
-        return None
-    return stats.drop_bootstrap(seen, held_out, seeding.generator(0, "references", "drop"))
-
-
-def show_filter(results: ExperimentResults) -> Exhibit:
-    """Both candidate sets, with and without pay for information, on both splits."""
-    scale = results.scale
-    splits = (scale.split,) if scale.split else (scale.track.split, "matched30")
-    rows = []
-    for split in splits:
-        exam = scale.exam(split=split)
-        for candidates in CANDIDATE_SETS:
-            for beta in (BETA, 0.0):
-                watched = watch_filter(results, exam, candidates, beta)
-                cells: list[Cell] = [exam.split, candidates, beta]
-                for side in SUBSETS:
-                    of_side = exam.rows(side)
-                    rng = seeding.generator(0, "references", side)
-                    has_rules = len(of_side) > 0
-                    cells += [
-                        stats.rule_tape_bootstrap(watched.success[of_side].astype(float), rng)
-                        if has_rules
-                        else None,
-                        watched.identified(of_side) if has_rules else None,
-                        float(watched.entropy[of_side].mean()) if has_rules else None,
-                    ]
-                rows.append(Row((*cells, drop(exam, watched.success)), REFERENCE))
-    columns = [Column("split"), Column("candidates"), Column("β", digits=2)]
-    for side in SUBSETS:
-        name = side.upper()
-        columns += [Column(f"{name} success"), Column(f"{name} identified")]
-        columns.append(Column(f"{name} entropy", digits=2))
-    return Exhibit(
-        tables=(
-            Table(
-                name="bayes-filter",
-                title="The Bayesian filter with both candidate sets",
-                caption="Flips the cell with the best −E[distance] + β · information gain (in "
-                f"nats). Identified: episodes in which the true rule had probability {SURE}; "
-                "entropy: of the belief at the end. Where the training rules are the only "
-                "candidates, a held-out rule contradicts them all and the belief stays uncertain, "
-                "so the expected information gain never shrinks; the filter with β above 0 keeps "
-                f"seeking it, away from the goal. {OVER_RULES}",
-                columns=(*columns, Column("drop", signed=True)),
-                rows=tuple(rows),
-            ),
-        )
-    )
-
-
-def _share_over_rules(shares: np.ndarray) -> Interval:
-    """Mean of shares with its t interval over rules, which ends at 0 and 1."""
-    return stats.within_0_and_1(stats.t_interval(shares))
-
-
-def show_posterior(results: ExperimentResults) -> Exhibit:
-    """The probability of the true rule step by step, at the track's length and on short tapes."""
-    scale = results.scale
-    exams = [scale.exam()]
-    if scale.track.length > SHORT:
-        exams.append(scale.exam(length=SHORT, horizon=SHORT, mask=None))
-    panels, rows = [], []
-    for exam in exams:
-        where = f"L = H = {exam.task.length}"
-        watched_by_name = {name: watch_filter(results, exam, name, BETA) for name in CANDIDATE_SETS}
-        for side in SUBSETS:
-            of_side = exam.rows(side)
-            if not len(of_side):
-                continue
-            series = tuple(
-                Series(
-                    f"candidates: {name}",
-                    tuple(map(float, range(watched.mass.shape[1]))),
-                    tuple(_share_over_rules(by_rule) for by_rule in watched.mass[of_side].T),
-                )
-                for name, watched in watched_by_name.items()
-            )
-            panels.append(Panel(f"{where}, {SIDE_NAMES[side]}", series))
-            for name, watched in watched_by_name.items():
-                cells = (
-                    watched.identified(of_side),
-                    watched.wait(of_side),
-                    _share_over_rules(watched.mass[of_side, -1]),
-                    _share_over_rules(watched.bits[of_side]),
-                    stats.t_interval(watched.entropy[of_side]),
-                )
-                rows.append(Row((where, side.upper(), name, *cells), REFERENCE))
-    title = "The probability of the true rule"
-    return Exhibit(
-        tables=(
-            Table(
-                name="posterior",
-                title="How well the Bayesian filter knows the rule",
-                caption=f"β = {BETA}. Identified: episodes in which the true rule had probability "
-                f"{SURE}, and after how many steps in those; probability, expected share of the "
-                "rule's eight bits that are right, and entropy in nats, all at the end; 95% "
-                "t-intervals over rules.",
-                columns=(
-                    Column(""),
-                    Column("side"),
-                    Column("candidates"),
-                    Column("identified"),
-                    Column("after", digits=2),
-                    Column("probability"),
-                    Column("bits right"),
-                    Column("entropy", digits=2),
-                ),
-                rows=tuple(rows),
-            ),
-        ),
-        pictures=(
-            Picture(
-                name="posterior",
-                title=title,
-                caption=f"Belief of the Bayesian filter with β = {BETA}, mean over rules and start "
-                "tapes; bands are 95% t-intervals over rules. An episode that is over keeps its "
-                "last belief. A rule that is no candidate has probability zero for ever.",
-                drawing=lines(panels, x="steps", y="probability", bottom=-0.03, top=1.03),
-            ),
-        ),
     )
 
 
@@ -499,21 +319,6 @@ EXPERIMENTS = (
         show=show_types,
         seconds=15.0,
         paper="tab:mpc_by_type",
-    ),
-    Experiment(
-        name="bayes-filter",
-        about="What does inferring the rule achieve, and where does its drop come from?",
-        settings=untrained,
-        show=show_filter,
-        seconds=10.0,
-        paper="sec:results, inference-aware baseline",
-    ),
-    Experiment(
-        name="posterior",
-        about="How soon is the rule identified, and what if it is not a candidate?",
-        settings=untrained,
-        show=show_posterior,
-        seconds=10.0,
     ),
     Experiment(
         name="oracle-sweep",

@@ -10,8 +10,8 @@ import pytest
 from commands import tape
 from stored_runs import finish_run
 from tapebench import agents, experiments
-from tapebench.exam.exam import SUBSETS
-from tapebench.experiments import ablations, api, planning, unseen, world_models
+from tapebench.exam.exam import SUBSETS, make_exam
+from tapebench.experiments import ablations, api, filters, planning, unseen, world_models
 from tapebench.experiments.api import Exhibit, ExperimentResults, Scale
 from tapebench.experiments.paper_tables import published_tables
 from tapebench.planning import mpc as mpcs
@@ -334,11 +334,27 @@ def test_the_planner_stays_below_the_ceiling_on_every_side(tmp_path):
 
 
 @pytest.mark.slow
+def test_the_shipped_draws_of_the_filter_are_what_it_plays(monkeypatch, tmp_path):
+    monkeypatch.setattr(filters, "DRAWS", 2)
+    exam = make_exam(rules=(4, 30, 90, 204))
+    played = filters.play(exam, "train", filters.BETA)
+    monkeypatch.undo()
+    shipped = filters.load_shipped(exam, "train", filters.BETA)
+    assert shipped.shape == (20, 4, 20)
+    np.testing.assert_array_equal(played, shipped[:2])
+    assert filters.load_shipped(replace(exam, salt="fresh"), "train", filters.BETA) is None
+    over_draws, over_rules = (of(exam, shipped) for of in (filters.over_draws, filters.over_rules))
+    for key in (*SUBSETS, "drop"):
+        assert over_draws[key].mean == pytest.approx(over_rules[key].mean)
+    np.testing.assert_array_equal(filters.unpack(filters.pack(shipped), 20), shipped)
+
+
+@pytest.mark.slow
 def test_a_filter_without_the_true_rule_never_finds_it(tmp_path):
     results = untrained_results(tmp_path, rules=(4, 30, 90, 204))
     exam = results.scale.exam()
-    for candidates in planning.CANDIDATE_SETS:
-        watched = planning.watch_filter(results, exam, candidates, planning.BETA)
+    for candidates in filters.CANDIDATE_SETS:
+        watched = filters.watch_filter(results, exam, candidates, filters.BETA)
         rows = exam.rows("ood")
         assert watched.mass.shape == (4, exam.task.horizon + 1)
         assert (watched.identified(rows) > 0) == (candidates == "all")
@@ -362,3 +378,28 @@ def test_published_runs_are_read_by_their_stored_config_whatever_the_defaults(
     assert results.label("dqn") == "dqn-conv"
     longer = replace(asked, steps=2 * asked.steps)
     assert not ExperimentResults(Scale(TINY), tmp_path, {"dqn": [longer]}).finished
+
+
+def test_published_runs_are_found_by_what_was_asked_whatever_they_are_called(monkeypatch, tmp_path):
+    """A default that changed: what it was stays under the name, what it is has a hash in its."""
+    was = TINY.spec("rad", 0, experiment="tiny", options={"augment": "shift+flip"})
+    now = TINY.spec("rad", 0, experiment="tiny")
+    for spec in (was, replace(now, experiment="tiny+0123abcd")):
+        finish_run(tmp_path, spec)
+    monkeypatch.setattr(api.published, "is_directory", lambda root: root == tmp_path)
+    ablation = replace(was, experiment="tiny-augmentations")
+    elsewhere = replace(now, experiment="tiny-other", options={"width": 32})
+    wider = replace(now, options={"width": 32})
+    asked = {"rad": [now], "rad, old": [ablation], "rad, wide": [wider], "none": [elsewhere]}
+    results = ExperimentResults(Scale(TINY), tmp_path, asked)
+    experiments_of = {name: group[0].experiment for name, group in results.finished.items()}
+    assert experiments_of == {
+        "rad": "tiny+0123abcd",
+        "rad, old": "tiny",
+        "rad, wide": "tiny+0123abcd",
+    }
+    assert [results.label(name) for name in ("rad", "rad, old")] == [
+        "rad-mlp",
+        "rad-label-shift-mlp, old",
+    ]
+    assert results.remaining == [elsewhere]

@@ -13,7 +13,17 @@ import numpy as np
 import pytest
 
 from commands import tape
-from stored_runs import AGENTS, EXAM, RULES, expected, sit, store_bundle, store_run, store_runs
+from stored_runs import (
+    AGENTS,
+    EXAM,
+    RULES,
+    expected,
+    finish_run,
+    sit,
+    store_bundle,
+    store_run,
+    store_runs,
+)
 from tapebench import report, stats
 from tapebench.base import files
 from tapebench.exam import by_stratum
@@ -22,6 +32,7 @@ from tapebench.physics import space
 from tapebench.physics.families import elementary
 from tapebench.report import contests, findings, moves, page, strata
 from tapebench.runs import store
+from tapebench.runs.tracks import get_track
 from tapebench.stats import Interval
 from tapebench.tasks.universe import ELEMENTARY
 
@@ -142,6 +153,22 @@ def test_settings_of_experiments_are_counted_and_left_to_them(tmp_path):
     assert {contest.experiment for contest in found.contests} == {"lite", "lite+0123abcd"}
     assert sum("runs that are settings of experiments (1)" in said for said in found.missing) == 1
     assert len(contests.read(tmp_path).contests) == 3
+
+
+def test_runs_with_other_settings_stand_in_the_contest_where_their_label_tells_them_apart(tmp_path):
+    smoke = get_track("smoke")
+    for experiment, augment in (("smoke", "shift+flip"), ("smoke+0123abcd", "shift-with-action")):
+        for seed in range(2):
+            options = {"augment": augment}
+            asked = {"experiment": experiment, "options": options, "rules": (4, 30, 90, 204)}
+            finish_run(tmp_path, smoke.spec("rad", seed, **asked))
+    (contest,) = contests.read(tmp_path).contests
+    assert contest.experiment == "smoke"
+    assert {entry.label: entry.is_ablation for entry in contest.entries} == {
+        "rad-label-shift-mlp": True,
+        "rad-mlp": False,
+    }
+    assert {entry.network_kind for entry in contest.entries} == {contests.FULLY_CONNECTED}
 
 
 def test_runs_of_tracks_that_were_not_asked_for_are_counted(tmp_path):

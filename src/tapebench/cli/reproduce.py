@@ -179,8 +179,7 @@ class Reproduce:
         track = self.track or LITE
         rows: list[dict[str, Any]] = []
         for name, results in results_by_name.items():
-            done = {spec.id for group in results.finished.values() for spec in group}
-            rest = [spec for spec in results.specs if spec.id not in done]
+            rest = results.remaining
             is_shown = (self.folder(name, track) / "index.html").is_file()
             left = sum(estimate_seconds(spec, self.results) for spec in rest)
             if not is_shown:
@@ -191,7 +190,7 @@ class Reproduce:
                     "about": by_name[name].about,
                     "paper": by_name[name].paper,
                     "runs": len(results.specs),
-                    "done": len(done),
+                    "done": len(results.specs) - len(rest),
                     "shown": is_shown,
                     "seconds": round(left, 1),
                     "command": f"tape reproduce {name} --track {track}",

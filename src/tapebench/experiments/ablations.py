@@ -78,9 +78,9 @@ GUIDES: dict[str, Callable[[Task], Policy]] = {
 AUGMENTATIONS = {
     "none (dqn)": Variant("dqn"),
     "shift": Variant("rad", {"augment": "shift"}),
-    "shift, action too": Variant("rad", {"augment": "shift-with-action"}),
+    "shift, action too (rad)": Variant("rad"),
     "flip": Variant("rad", {"augment": "flip"}),
-    "shift and flip (rad)": Variant("rad"),
+    "shift and flip (rad-label-shift)": Variant("rad", {"augment": "shift+flip"}),
     "shift, action too, and flip": Variant("rad", {"augment": "shift-with-action+flip"}),
 }
 
@@ -201,9 +201,8 @@ def show_informed(results: ExperimentResults) -> Exhibit:
         listed = [("its own", counts[0]), *((guide, n) for guide in GUIDES for n in counts)]
         for source, count in listed:
             shown = None if source == "its own" else count
-            rows.append(
-                Row((agent, source, shown, *(success[side, source, count] for side in by_side)))
-            )
+            cells = (success[side, source, count] for side in by_side)
+            rows.append(Row((results.label(agent), source, shown, *cells)))
         for side, levels_of_side in by_side.items():
             series = [
                 Series(
@@ -297,7 +296,7 @@ def show_trials(results: ExperimentResults) -> Exhibit:
         columns += [Column(f"{side.upper()}, trial {number}") for number in (1, TRIALS)]
         columns.append(Column(f"{side.upper()}, gain", signed=True))
     for name, summaries in runs.items():
-        cells: list[Cell] = [name]
+        cells: list[Cell] = [results.label(name)]
         for side in sides:
             tried = by_trial[name, side]
             cells += [share_over_seeds(tried[:, 0]), share_over_seeds(tried[:, -1])]
@@ -419,7 +418,7 @@ EXPERIMENTS = (
     compare_variants(
         "augmentations",
         "Success of DQN with augmented observations",
-        "What do augmentations do that the action does not follow?",
+        "What do augmentations do, where the action goes along and where it does not?",
         AUGMENTATIONS,
     ),
     compare_variants(

@@ -7,18 +7,21 @@ much is done: a track, and perhaps fewer seeds or rules.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from tapebench.base import files
 from tapebench.exam.exam import Exam
-from tapebench.report.contests import label_of
+from tapebench.report.contests import KINDS, label_of
 from tapebench.report.figures import Picture
 from tapebench.report.tables import Table
 from tapebench.runs import published, store, tracks
+from tapebench.runs.results import load_results
 from tapebench.runs.training import RunSpec
 
 
@@ -125,27 +128,43 @@ class ExperimentResults:
     def finished(self) -> dict[str, list[RunSpec]]:
         """Finished runs with today's settings, of each setting that has any.
 
-        What comes with the package is read as it was made: with the config that is stored with it,
-        whatever the defaults of its agent are today.
+        What comes with the package is read as it was made, see `as_published`.
         """
+        groups = {
+            name: [self._found[spec.id] for spec in group if spec.id in self._found]
+            for name, group in self.settings.items()
+        }
+        return {name: group for name, group in groups.items() if group}
+
+    @property
+    def remaining(self) -> list[RunSpec]:
+        """Every run that is not finished."""
+        return [spec for spec in self.specs if spec.id not in self._found]
+
+    @cached_property
+    def _found(self) -> dict[store.RunId, RunSpec]:
+        """The finished run of each id that is asked for, where there is one."""
         is_published = published.is_directory(self.root)
-        groups: dict[str, list[RunSpec]] = {}
-        for name, group in self.settings.items():
-            for asked in group:
-                path = self.path(asked)
-                if not store.is_finished(path):
-                    continue
-                spec = as_stored(asked, path) if is_published else asked
-                differing = store.differences(path, spec.id, spec.as_dict())
-                if not {*differing} - ({"options"} if is_published else set()):
-                    groups.setdefault(name, []).append(spec)
-        return groups
+        runs = {}
+        for asked in self.specs:
+            spec = as_published(asked, self.root) if is_published else asked
+            if spec is None or not store.is_finished(path := self.path(spec)):
+                continue
+            if is_published or not store.differences(path, spec.id, spec.as_dict()):
+                runs[asked.id] = spec
+        return runs
 
     def label(self, setting: str) -> str:
-        """What tables call a setting that is an agent, or an agent with a network: both."""
+        """What tables call a setting. If its name begins with its agent, or with its agent and
+        network, that becomes the label of both."""
         spec = self.finished[setting][0]
-        names = (spec.agent, f"{spec.agent}, {spec.config.get('network')}")
-        return label_of(spec.agent, spec.config) if setting in names else setting
+        agent, network = re.escape(spec.agent), re.escape(str(spec.config.get("network")))
+        named = re.match(f"{agent}(, {network})?(?=, | on |$)", setting)
+        return label_of(spec.agent, spec.config) + setting[named.end() :] if named else setting
+
+    def network_kind(self, setting: str) -> str:
+        """The kind of network of a setting, within which it is compared."""
+        return KINDS.get(str(self.finished[setting][0].config.get("network")), "")
 
     @property
     def missing(self) -> list[str]:
@@ -194,11 +213,42 @@ class ExperimentResults:
         return next(iter(exams.values()))
 
 
-def as_stored(spec: RunSpec, path: Path) -> RunSpec:
-    """A run with the config that is stored in its directory in place of today's defaults."""
-    config = files.read_json(path / "spec.json").get("config") or {}
-    changed = {name: value for name, value in config.items() if spec.config.get(name) != value}
-    return replace(spec, options={**spec.options, **changed}) if changed else spec
+def as_published(asked: RunSpec, root: Path) -> RunSpec | None:
+    """The published run that a run stands for, whatever the defaults of its agent are today.
+
+    What was asked the same is the same run, whatever it is called. Else it is the run of its name,
+    or of its name and a hash, whose config has the fewest other values.
+    """
+    wanted = json.loads(json.dumps(asked.config))
+    others = _published_configs(root).get(_question(asked.as_dict()), {})
+    differing = {
+        experiment: sum(wanted.get(name) != value for name, value in config.items())
+        for experiment, config in others.items()
+    }
+    alike = {experiment for experiment, count in differing.items() if not count}
+    named = {name for name in others if name.partition("+")[0] == asked.experiment}
+    candidates = sorted((alike & named) or alike or named, key=lambda name: (differing[name], name))
+    if not candidates:
+        return None
+    changed = {k: v for k, v in others[candidates[0]].items() if wanted.get(k) != v}
+    options = {**asked.options, **changed} if changed else asked.options
+    return replace(asked, experiment=candidates[0], options=options)
+
+
+@cache
+def _published_configs(root: Path) -> dict[str, dict[str, dict[str, Any]]]:
+    """Configs of published runs by what was asked of them and by their experiment."""
+    configs: dict[str, dict[str, dict[str, Any]]] = {}
+    for path in load_results(root).paths:
+        spec = files.read_json(path / "spec.json")
+        configs.setdefault(_question(spec), {})[spec["experiment"]] = spec["config"]
+    return configs
+
+
+def _question(spec: Mapping[str, Any]) -> str:
+    """What was asked of a run but for its agent's config, as text."""
+    apart = ("id", "experiment", "options", "config")
+    return json.dumps({k: v for k, v in spec.items() if k not in apart}, sort_keys=True)
 
 
 def untrained(scale: Scale) -> dict[str, list[RunSpec]]:

@@ -3,20 +3,23 @@ a check of the main table on a fresh exam."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tapebench import stats
 from tapebench.base import files
 from tapebench.exam import baselines
 from tapebench.exam.exam import SUBSETS, Exam, make_exam
 from tapebench.exam.policy import Policy
+from tapebench.exam.policy import make as policy_by_name
 from tapebench.exam.rollout import rollout
 from tapebench.experiments.api import Exhibit, Experiment, ExperimentResults, Scale, untrained
 from tapebench.experiments.variants import (
+    MARKS,
     Variant,
     compare_variants,
     over_seeds,
@@ -33,6 +36,9 @@ RULES = (0, 4, 108, 204, 30, 110)
 """Those that it trains on one at a time."""
 
 SEEDS = 5
+
+BLIND = ("flip-ones", "random")
+"""Baselines that are shown on both exams."""
 
 FRESH = "results"
 """Salt of the exam that results are checked on, and nothing else."""
@@ -90,6 +96,7 @@ def show_horizons(results: ExperimentResults) -> Exhibit:
         for name, exam in exams.items()
     }
     rows = []
+    scores: dict[str, dict[str, np.ndarray]] = {}
     for agent, specs in results.finished.items():
         longer = [examined(results, spec, long) for spec in specs]
         reached = dict(zip(exams, (results.summaries(agent), longer), strict=True))
@@ -98,21 +105,22 @@ def show_horizons(results: ExperimentResults) -> Exhibit:
             for side in sides:
                 values = np.array([run[side]["success"] for run in runs])
                 by_planner = planned[name][short.rows(side)].mean()
+                if specs[0].agent not in IDENTIFICATION:
+                    of_column = f"{side.upper()} success, {name}"
+                    scores.setdefault(of_column, {})[results.label(agent)] = values
                 cells += [
                     share_over_seeds(values),
                     over_seeds(100 * values / max(by_planner, 1e-9)),
                 ]
         kind = REFERENCE if specs[0].agent in IDENTIFICATION else AGENT
-        rows.append(Row((*cells, len(specs)), kind))
-    columns = [
-        column
-        for name in exams
-        for side in sides
-        for column in (
-            Column(f"{side.upper()} success, {name}", better="high"),
-            Column(f"{side.upper()} ON, {name}", digits=0),
-        )
-    ]
+        rows.append(Row((*cells, len(specs)), kind, results.network_kind(agent)))
+    kinds = {results.label(agent): results.network_kind(agent) for agent in results.finished}
+    columns = []
+    for name in exams:
+        for side in sides:
+            title = f"{side.upper()} success, {name}"
+            columns.append(findings.column_by_seeds(title, scores.get(title, {}), kinds))
+            columns.append(Column(f"{side.upper()} ON, {name}", digits=0))
     return Exhibit(
         tables=(
             Table(
@@ -121,7 +129,7 @@ def show_horizons(results: ExperimentResults) -> Exhibit:
                 caption=f"Strict success of policies trained with {track.horizon} steps; ON is "
                 f"100 times success over that of {baselines.PLANNER} with the same horizon. 95% "
                 "intervals over seeds. At the longer horizon the last state of a run counts, at "
-                "the shorter its last evaluations.",
+                f"the shorter its last evaluations. {MARKS}",
                 columns=(Column("agent"), *columns, Column("seeds")),
                 rows=tuple(rows),
             ),
@@ -137,21 +145,30 @@ def show_fresh(results: ExperimentResults) -> Exhibit:
     fresh = replace(results.exam, salt=FRESH)
     sides = [side for side in SUBSETS if len(fresh.rows(side))]
     rows = []
+    scores: dict[str, dict[str, np.ndarray]] = {}
     for agent, specs in results.finished.items():
         cells: list[Any] = [results.label(agent)]
         runs = [examined(results, spec, fresh) for spec in specs]
         for side in sides:
             usual = np.array([run["curve"][side][-1] for run in results.summaries(agent)])
             other = np.array([run[side]["success"] for run in runs])
+            if specs[0].agent not in IDENTIFICATION:
+                for exam_name, values in (("standard", usual), ("fresh", other)):
+                    of_column = f"{side.upper()}, {exam_name}"
+                    scores.setdefault(of_column, {})[results.label(agent)] = values
             cells += [share_over_seeds(usual), share_over_seeds(other), over_seeds(other - usual)]
         kind = REFERENCE if specs[0].agent in IDENTIFICATION else AGENT
-        rows.append(Row((*cells, len(specs)), kind))
+        rows.append(Row((*cells, len(specs)), kind, results.network_kind(agent)))
+    rows += [_fresh_reference(name, results.exam, fresh, sides) for name in BLIND]
+    kinds = {results.label(agent): results.network_kind(agent) for agent in results.finished}
     columns = [
         column
         for side in (side.upper() for side in sides)
         for column in (
-            Column(f"{side}, standard", better="high"),
-            Column(f"{side}, fresh", better="high"),
+            *(
+                findings.column_by_seeds(title, scores.get(title, {}), kinds)
+                for title in (f"{side}, standard", f"{side}, fresh")
+            ),
             Column(f"{side}, difference", signed=True),
         )
     ]
@@ -162,12 +179,41 @@ def show_fresh(results: ExperimentResults) -> Exhibit:
                 title="The standard exam and a fresh one",
                 caption="Strict success of the last state of every run, on the start tapes that "
                 f"all evaluations use and on {fresh.episodes} others for each rule, drawn with "
-                f"the salt {FRESH!r}. 95% intervals over seeds; differences are paired.",
+                f"the salt {FRESH!r}. 95% intervals over seeds; differences are paired. "
+                "All seeds of all agents have these tapes in common, so what a difference owes to "
+                "them is not in its interval: those of references are over start tapes, and as "
+                f"wide as that. {MARKS}",
                 columns=(Column("agent"), *columns, Column("seeds")),
                 rows=tuple(rows),
             ),
         )
     )
+
+
+def _fresh_reference(name: str, usual: Exam, fresh: Exam, sides: Sequence[str]) -> Row:
+    """A blind baseline on both exams, with intervals over start tapes."""
+    by_tape = [
+        np.mean(
+            [
+                rollout(
+                    policy_by_name(name, exam.task),
+                    exam.task,
+                    None,
+                    exam.episodes,
+                    seed=seed,
+                    salt=exam.salt,
+                ).success
+                for seed in range(baselines.SEEDS)
+            ],
+            axis=0,
+        )
+        for exam in (usual, fresh)
+    ]
+    cells: list[Any] = [name]
+    for side in sides:
+        here, there = (success[usual.rows(side)].mean(axis=0) for success in by_tape)
+        cells += [*map(share_over_seeds, (here, there)), stats.welch(there, here).difference]
+    return Row((*cells, None), REFERENCE)
 
 
 def examined_file(results: ExperimentResults, spec: RunSpec, exam: Exam, how: str = "") -> Path:
@@ -242,7 +288,8 @@ def fixed_settings(scale: Scale) -> dict[str, list[RunSpec]]:
 
 def show_fixed(results: ExperimentResults) -> Exhibit:
     """A row for each rule; columns for agents, baselines and the ceiling."""
-    agents = list(dict.fromkeys(name.split(", ")[0] for name in results.settings))
+    agents = {name.split(", ")[0]: name for name in results.settings}
+    agents |= {name.split(", ")[0]: results.label(name) for name in results.finished}
     exams = {spec.task.rules[0]: spec.exam for spec in results.specs}
     rows = []
     for rule, exam in exams.items():
@@ -263,7 +310,7 @@ def show_fixed(results: ExperimentResults) -> Exhibit:
                 columns=(
                     Column(""),
                     Column("type"),
-                    *(Column(agent) for agent in agents),
+                    *(Column(label.split(", ")[0]) for label in agents.values()),
                     *(Column(name) for name in (*baselines.NAMES, "exact ceiling")),
                 ),
                 rows=tuple(rows),
@@ -323,7 +370,8 @@ def show_small(results: ExperimentResults) -> Exhibit:
                     float(planned[rows_of_side].mean()),
                     float(possible[rows_of_side].mean()),
                 )
-                rows.append(Row((name, side.upper(), reached, *references, len(runs))))
+                cells = (results.label(name), side.upper(), reached, *references, len(runs))
+                rows.append(Row(cells))
     return Exhibit(
         tables=(
             Table(

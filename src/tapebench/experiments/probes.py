@@ -182,7 +182,7 @@ def show_law(results: ExperimentResults) -> Exhibit:
                     share_over_seeds([run[when][side][flip] for run in measured])
                     for flip in range(len(flips))
                 ]
-                rows.append(Row((side.upper(), name, when, *shares, len(measured))))
+                rows.append(Row((side.upper(), results.label(name), when, *shares, len(measured))))
                 if when == TRAINED:
                     series.append(Series(name, tuple(map(float, flips)), tuple(shares)))
         rows.append(Row((side.upper(), "exact filter", None, *filter_shares, None), REFERENCE))

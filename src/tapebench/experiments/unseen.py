@@ -18,8 +18,9 @@ from tapebench.exam.exam import SUBSETS, Exam
 from tapebench.exam.rollout import rollout
 from tapebench.experiments.ablations import of_networks
 from tapebench.experiments.api import Exhibit, Experiment, ExperimentResults, Scale
-from tapebench.experiments.main import FRESH, SEEDS
-from tapebench.experiments.variants import over_seeds, share_over_seeds
+from tapebench.experiments.main import BLIND, FRESH, SEEDS
+from tapebench.experiments.variants import MARKS, over_seeds, share_over_seeds
+from tapebench.report import findings
 from tapebench.report.contests import IDENTIFICATION, label_of
 from tapebench.report.figures import Picture, boxes, dots
 from tapebench.report.tables import AGENT, CEILING, REFERENCE, Cell, Column, Row, Table
@@ -34,7 +35,7 @@ PARTITIONS = ("random-0", "random-1", "random-2", "fps-0", "fps-1")
 UNSEEN = "unseen-law"
 """The experiment that holds every rule against itself."""
 
-BEYOND_REFLEX, BLIND = "beyond-reflex", ("flip-ones", "random")
+BEYOND_REFLEX = "beyond-reflex"
 
 CROSSED = "matched30"
 """The split that the track's own is crossed with."""
@@ -100,14 +101,17 @@ def show_partitions(results: ExperimentResults) -> Exhibit:
         if runs:
             if split not in references:
                 references[split] = _ood_references(results, results.finished[name][0].exam)
-            success.setdefault(agent, {})[split] = [run["ood"]["success"] for run in runs]
+            by_split = success.setdefault(label_in(results, agent), {})
+            by_split[split] = [run["ood"]["success"] for run in runs]
+    kinds = {label_in(results, _agent(s)): results.network_kind(s) for s in results.finished}
     rows = [
         Row(
             (
                 agent,
                 *(share_over_seeds(by_split[s]) if s in by_split else None for s in references),
                 over_seeds([np.mean(values) for values in by_split.values()]),
-            )
+            ),
+            group=kinds[agent],
         )
         for agent, by_split in success.items()
     ]
@@ -119,16 +123,29 @@ def show_partitions(results: ExperimentResults) -> Exhibit:
         name="split-robustness",
         title="OOD success on five partitions",
         caption="Strict success on held-out rules; 95% intervals over seeds, in the last "
-        "column over partitions.",
+        f"column over partitions. {MARKS}",
         columns=(
             Column(""),
-            *(Column(split, better="high") for split in references),
-            Column("all", better="high"),
+            *(
+                findings.column_by_seeds(
+                    split,
+                    {label: np.array(of[split]) for label, of in success.items() if split in of},
+                    kinds,
+                )
+                for split in references
+            ),
+            Column("all"),
         ),
         rows=tuple(rows),
     )
     costs = [
-        Row((agent, *map(stats.drop_over_rules, of.values()), stats.cost_of_unseen([*of.values()])))
+        Row(
+            (
+                label_in(results, agent),
+                *map(stats.drop_over_rules, of.values()),
+                stats.cost_of_unseen([*of.values()]),
+            )
+        )
         for agent, of in crossings(results).items()
         if len(of) == len(references)
     ]

@@ -14,11 +14,15 @@ from tapebench import stats
 from tapebench.exam import baselines, intervals
 from tapebench.exam.exam import SUBSETS, Exam
 from tapebench.experiments.api import Exhibit, Experiment, ExperimentResults, Scale
+from tapebench.report import findings
 from tapebench.report.figures import Panel, Picture, Series, dots
 from tapebench.report.style import SIDE_NAMES
 from tapebench.report.tables import CEILING, REFERENCE, Column, Row, Table
 from tapebench.runs.training import RunSpec
 from tapebench.stats import Interval
+
+MARKS = "Marks: within a kind of network, by Welch's test with Holm's correction."
+"""How the best rows of tables of experiments are marked."""
 
 
 @dataclass(frozen=True)
@@ -116,18 +120,21 @@ def success_table(name: str, title: str, results: ExperimentResults) -> Table:
     """ID and OOD success, the drop, and the share of the ceiling."""
     by_side = levels(results.exam)
     rows = []
+    scores: dict[str, dict[str, np.ndarray]] = {side: {} for side in by_side}
+    kinds = {results.label(label): results.network_kind(label) for label in results.finished}
     for label in results.finished:
         runs = results.summaries(label)
         cells: list[Any] = [results.label(label)]
         for side in by_side:
             success = np.array([run[side]["success"] for run in runs])
+            scores[side][results.label(label)] = success
             cells += [
                 share_over_seeds(success),
                 share_over_seeds(success / by_side[side]["exact ceiling"]),
             ]
         if len(by_side) == len(SUBSETS):
             cells.append(over_seeds([run["drop"] for run in runs]))
-        rows.append(Row((*cells, len(runs))))
+        rows.append(Row((*cells, len(runs)), group=results.network_kind(label)))
     for baseline in next(iter(by_side.values())):
         cells = [baseline]
         for levels_of_side in by_side.values():
@@ -141,7 +148,7 @@ def success_table(name: str, title: str, results: ExperimentResults) -> Table:
         rows.append(Row((*cells, None), kind))
     columns = [Column("")]
     for side in by_side:
-        columns.append(Column(f"{side.upper()} success", better="high"))
+        columns.append(findings.column_by_seeds(f"{side.upper()} success", scores[side], kinds))
         columns.append(Column(f"{side.upper()} of ceiling", digits=2))
     if len(by_side) == len(SUBSETS):
         columns.append(Column("drop", signed=True))
@@ -149,7 +156,8 @@ def success_table(name: str, title: str, results: ExperimentResults) -> Table:
         name=name,
         title=title,
         caption=f"Strict success on {results.exam.split}, mean over rules, and its share of what "
-        "is possible; 95% intervals over seeds. The drop is ID − OOD, paired by seed.",
+        "is possible; 95% intervals over seeds. The drop is ID − OOD, paired by seed. "
+        f"{MARKS}",
         columns=(*columns, Column("seeds")),
         rows=tuple(rows),
     )

@@ -133,8 +133,12 @@ def unpublished() -> list[dict[str, Any]]:
 
 @cache
 def published_rows() -> tuple[dict[str, Any], ...]:
-    """The rows of those that are."""
-    return tuple(collect(directory())) if piece_files() else ()
+    """The rows of those that are. What was asked twice counts once: a track's own runs come before
+    those of its experiments."""
+    rows: dict[str, dict[str, Any]] = {}
+    for row in collect(directory()) if piece_files() else ():
+        rows.setdefault(spec_key(row), row)
+    return tuple(rows.values())
 
 
 def agent_page(agent: str) -> str:

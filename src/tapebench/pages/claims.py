@@ -44,7 +44,8 @@ TOTAL, REST = 1, 3
 CONTRASTS = (
     ("pearl-mlp", "dqn-mlp", "a context of the episode"),
     ("pearl-conv", "dqn-conv", "a context of the episode"),
-    ("rad-mlp", "dqn-mlp", "augmentation that the action does not follow"),
+    ("rad-mlp", "dqn-mlp", "augmentation"),
+    ("rad-label-shift-mlp", "dqn-mlp", "augmentation that the action does not follow"),
     ("curl-mlp", "dqn-mlp", "a contrastive loss"),
     ("ppo-dr-mlp", "ppo-mlp", "domain randomisation"),
     ("rppo-gru", "ppo-mlp", "memory"),
@@ -139,7 +140,8 @@ def about_drop(contest: Contest) -> str:
     worse = signs(contest, REST)[ABOVE]
     rest = f"the drop remains for {listed(worse)}" if worse else "no agent drops"
     return (
-        f"Success on held-out rules is {'; '.join(clauses)}. The exact ceiling drops by "
+        f"For these very rules, by intervals over seeds that are not corrected for the number of "
+        f"agents, success on held-out ones is {'; '.join(clauses)}. The exact ceiling drops by "
         f"{gap(contest, 'ceiling'):+.3f}. Compared with training rules of the same type and "
         f"ceiling level, {rest}."
     )
@@ -495,14 +497,18 @@ def claims_table(
 
 
 def paper_entries(contest: Contest) -> list[Entry]:
-    """The paper's agents among those of a contest: the runs of its track, with several seeds."""
+    """The paper's agents among those of a contest: the runs of its track, with several seeds.
+
+    Not the ablations of an agent, nor agents with a second network.
+    """
     printed = published_tables()["main"].rows
     return [
         entry
         for entry in contest.entries
         if entry.agent in printed
         and len(entry.seeds) > 1
-        and entry.specs[0].get("experiment") == contest.experiment
+        and not entry.is_ablation
+        and str(entry.specs[0].get("experiment")).partition("+")[0] == contest.experiment
     ]
 
 

@@ -95,7 +95,8 @@ def headline_text(contest: Contest, track: tracks.Track, results_root: Path) -> 
     if absent:
         protocol += f" Not finished: {', '.join(absent)}."
     others = any(
-        entry.specs[0].get("experiment") != contest.experiment for entry in contest.entries
+        str(entry.specs[0].get("experiment")).startswith(f"{contest.experiment}-networks-")
+        for entry in contest.entries
     )
     networks = f", `tape reproduce networks --track {track.label}` those with a second network of "
     protocol += (

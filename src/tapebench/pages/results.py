@@ -358,7 +358,7 @@ def cost(results_root: Path) -> Iterable[str]:
     rows = []
     for agent in sorted({str(spec["agent"]) for spec, _ in runs}):
         own = [
-            (spec["experiment"], seconds(provenance))
+            (spec["experiment"].partition("+")[0], seconds(provenance))
             for spec, provenance in runs
             if spec["agent"] == agent
         ]

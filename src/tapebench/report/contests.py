@@ -48,10 +48,22 @@ IDENTIFICATION = ("automata",)
 stands with the references."""
 
 
+LABEL_SHIFTS = ("shift", "shift+flip")
+"""Augmentations of `rad` in which the action stays where it was: what they learn from is another
+label. Runs of them are the ablation `rad-label-shift`, see ADR 23."""
+
+
 def label_of(agent: str, config: Mapping[str, Any] | None) -> str:
     """What tables call an agent: its name and the network of its stored config, if it has one."""
-    network = (config or {}).get("network")
-    return f"{agent}-{network}" if network else agent
+    config = config or {}
+    network = config.get("network")
+    name = f"{agent}-label-shift" if is_ablation(agent, config) else agent
+    return f"{name}-{network}" if network else name
+
+
+def is_ablation(agent: str, config: Mapping[str, Any]) -> bool:
+    """Whether an agent with this config is shown for what it lacks, and speaks for no method."""
+    return agent == "rad" and config.get("augment") in LABEL_SHIFTS
 
 
 @dataclass(frozen=True)
@@ -93,7 +105,13 @@ class Entry:
     @property
     def network_kind(self) -> str:
         """The kind of its network; empty where that is not known."""
-        return KINDS.get(self.label.removeprefix(f"{self.agent}-"), "")
+        networks = {(spec.get("config") or {}).get("network") for spec in self.specs}
+        return KINDS.get(str(networks.pop()), "") if len(networks) == 1 else ""
+
+    @property
+    def is_ablation(self) -> bool:
+        """Whether it is shown for what it lacks; see `is_ablation`."""
+        return any(is_ablation(self.agent, spec.get("config") or {}) for spec in self.specs)
 
     @property
     def is_reference(self) -> bool:
@@ -262,6 +280,7 @@ def read(
         contest = _contest(slug, group, root, bundles, baselines or {}, missing)
         if contest is not None:
             contests.append(contest)
+    contests = _with_other_settings(contests)
     contests.sort(key=lambda c: (-sum(len(e.seeds) for e in c.entries), -len(c.exam.rules), c.slug))
     for contest in contests:
         missing += _gaps(contest)
@@ -274,6 +293,27 @@ def read(
         if id(bundle) not in used and _canonical(bundle.exam.identity) not in exams_of_others
     ]
     return Findings(root, tuple(contests), tuple(missing), stored.left_out)
+
+
+def _with_other_settings(contests: Sequence[Contest]) -> list[Contest]:
+    """Contests, with runs of a track that were made with other settings in the track's own contest.
+
+    `tape bench` keeps them apart as `full+0123abcd`. They sat the same exam, so they stand in one
+    table wherever their labels tell them from what is there.
+    """
+    joined = {(contest.experiment, contest.exam.hash): contest for contest in contests}
+    for key, other in sorted(joined.items()):
+        first = joined.get((other.experiment.partition("+")[0], other.exam.hash), other)
+        labels = [entry.label for entry in (*first.entries, *other.entries)]
+        is_fold = other.exam.split in folds.NAMES  # folds are put together as a set
+        if first is not other and not is_fold and len({*labels}) == len(labels):
+            joined[first.experiment, first.exam.hash] = replace(
+                first,
+                entries=(*first.entries, *other.entries),
+                bundles=(*first.bundles, *(b for b in other.bundles if b not in first.bundles)),
+            )
+            del joined[key]
+    return list(joined.values())
 
 
 def _as_named(root: Path, path: Path) -> Path:

@@ -653,17 +653,34 @@ def ranked_column(
     better: str = "high",
     digits: int = 3,
 ) -> Column:
-    """A column that agents are ranked by; not where a single seed leaves nothing to rank with.
+    """A column that the agents of a contest are ranked by; not where one has a single seed.
 
-    `values` gives what is ranked for each seed of an agent, `[S]`. Agents are told apart within a
-    kind of network, by Welch's test with Holm's correction for all pairs of the kind.
+    `values` gives what is ranked for each seed of an agent, `[S]`.
     """
     if not better or any(len(entry.seeds) < 2 for entry in contest.entries):
         return Column(name, digits=digits)
+    scores = {entry.label: values(entry) for entry in learners(contest)}
+    kinds = {entry.label: entry.network_kind for entry in contest.entries}
+    return column_by_seeds(name, scores, kinds, better, digits)
+
+
+def column_by_seeds(
+    name: str,
+    scores: Mapping[str, np.ndarray],
+    kinds: Mapping[str, str],
+    better: str = "high",
+    digits: int = 3,
+) -> Column:
+    """A column that rows are ranked by; not where a single seed leaves nothing to rank with.
+
+    `scores` are what is ranked for each seed, `[S]`, by the first cell of a row. Rows are told
+    apart within a kind of network, by Welch's test with Holm's correction for all pairs of it.
+    """
+    known = {label: own for label, own in scores.items() if len(own) and np.isfinite(own).all()}
+    if any(len(own) < 2 for own in known.values()):
+        return Column(name, digits=digits)
     by_kind: dict[str, dict[str, np.ndarray]] = {}
-    for entry in learners(contest):
-        own = values(entry)
-        if len(own) and np.isfinite(own).all():
-            by_kind.setdefault(entry.network_kind, {})[entry.label] = own
-    apart = frozenset(pair for scores in by_kind.values() for pair in stats.told_apart(scores))
+    for label, own in known.items():
+        by_kind.setdefault(kinds[label], {})[label] = own
+    apart = frozenset(pair for of_kind in by_kind.values() for pair in stats.told_apart(of_kind))
     return Column(name, digits=digits, better=better, apart=apart)

@@ -12,7 +12,7 @@ from tapebench import stats
 from tapebench.exam.bounds import Bounds, bounds, bounds_by_stratum
 from tapebench.exam.by_stratum import strata_by_rule
 from tapebench.exam.exam import SUBSETS
-from tapebench.report import figures, strata
+from tapebench.report import figures, findings, strata
 from tapebench.report.contests import Contest, Entry
 from tapebench.report.figures import Panel, Picture, Series
 from tapebench.report.tables import CEILING, REFERENCE, Cell, Column, Row, Table
@@ -101,6 +101,21 @@ class FoldSet:
             side: float(scores.mean()) if len(scores) else None for side, scores in joined.items()
         }
 
+    @staticmethod
+    def by_seed(runs: FoldRuns, rules: Sequence[int]) -> dict[str, np.ndarray]:
+        """The same for each seed that was trained with every fold, `[S]`."""
+        seeds = min(len(training.scores) for training in runs.trainings.values())
+        sides: dict[str, list[np.ndarray]] = {"seen": [], "unseen": []}
+        for training in runs.trainings.values():
+            is_asked = np.isin(training.rules, rules)
+            sides["seen"].append(training.scores[:seeds, is_asked & ~training.held_out])
+            sides["unseen"].append(training.scores[:seeds, is_asked & training.held_out])
+        joined = {side: np.concatenate(parts, axis=1) for side, parts in sides.items()}
+        return {
+            side: scores.mean(axis=1) if scores.size else np.empty(0)
+            for side, scores in joined.items()
+        }
+
     def mean(self, by_rule: np.ndarray, rules: Sequence[int]) -> float | None:
         """The mean over some rules of what is the same in every fold, given by rule."""
         value = float(by_rule[np.isin(self.first.exam.rules, rules)].mean())
@@ -154,9 +169,13 @@ def fold_table(fold_set: FoldSet) -> Table:
     shown = {
         name: fold_set.groups[name] for name in (strata.HEADLINE, ALL) if name in fold_set.groups
     }
-    for name in shown:
+    kinds = {agent: fold_set.entries(agent)[0][1].network_kind for agent in fold_set.runs}
+    for name, rules in shown.items():
         before = "" if name == ALL else f"{name} "
-        columns += [Column(f"{before}{side}", better="high") for side in ("seen", "unseen")]
+        by_seed = {agent: fold_set.by_seed(runs, rules) for agent, runs in fold_set.runs.items()}
+        for side in ("seen", "unseen"):
+            scores = {agent: sides[side] for agent, sides in by_seed.items()}
+            columns.append(findings.column_by_seeds(f"{before}{side}", scores, kinds))
         columns.append(Column(f"{before}cost", signed=True))
     columns += [Column("runs"), Column("s per run", digits=0)]
     rows = []
@@ -169,7 +188,7 @@ def fold_table(fold_set: FoldSet) -> Table:
             else:
                 cells += [*fold_set.means(runs, rules).values(), None]
         count = sum(len(training.scores) for training in runs.trainings.values())
-        rows.append(Row((*cells, count, _seconds(fold_set, agent))))
+        rows.append(Row((*cells, count, _seconds(fold_set, agent)), group=kinds[agent]))
     references = [_references(fold_set, name) for name in shown]
     for reference in zip(*references, strict=True):
         label, kind, _ = reference[0]
@@ -187,7 +206,8 @@ def fold_table(fold_set: FoldSet) -> Table:
         "over runs, about training again with these folds; cost is seen − unseen paired by rule, "
         "with a 95% interval over runs and rules. What needs no training is the same on both "
         f"sides. {strata.about_bounds(fold_set.bounds[ALL])} The exact ceiling is of a player that "
-        "knows the rule.",
+        "knows the rule. Marks: within a kind of network, by Welch's test of seeds with Holm's "
+        "correction.",
         tuple(columns),
         tuple(rows),
     )

@@ -123,17 +123,21 @@ def evolution(length: int = 32, steps: int = 64) -> Picture:
     cells = [int(word) % length for word in starts.exam_tapes(32, steps, salt="flips")[:, 0]]
     drawn = []
     for kind, rule in EVOLUTION.items():
-        assert ELEMENTARY.features[rule].type == kind
+        known = ELEMENTARY.features[rule]
+        assert known.type == kind
         tapes = [start]
         for cell in cells:
             tapes.append(FAMILY.step(tapes[-1], cell, rule, Space((length,))))
         rows = [_cells(tape, length) for tape in tapes]
-        drawn.append(Episode(f"rule {rule}", kind, rows, cells))
+        about = f"{kind}, Wolfram class {known.wolfram_class}"
+        drawn.append(Episode(f"rule {rule}", about, rows, cells))
     return Picture(
         "evolution",
         "Same start, same flips, other laws",
         "Tapes of 32 cells under a stable, a periodic and a chaotic rule, from the same start and "
-        "with the same cells flipped (marked). Time runs down, dark is one.",
+        "with the same cells flipped (marked). Time runs down, dark is one. Types are by activity "
+        "and entropy in short rollouts, Wolfram's classes by the patterns that come up: rule 90, "
+        "the paper's periodic example, is of his class 3, the chaotic one.",
         figures.spacetimes(drawn),
     )
 

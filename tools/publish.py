@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         groups[spec["id"].rsplit("/", 1)[0]].append((spec["seed"], key(spec), path))
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, runs in sorted(groups.items()):
-        if name.split("/")[0].split("-")[0] != tracks.get_track(options.experiment).name:
+        if re.split("[-+]", name.split("/")[0])[0] != tracks.get_track(options.experiment).name:
             continue
         runs.sort()
         command, expected = makers.get(runs[0][1], (None, 0))
@@ -87,8 +88,9 @@ def commands(track: str) -> dict[str, tuple[str, int]]:
 
 
 def key(spec: Mapping[str, Any]) -> str:
-    """What was asked of a run, whatever its seed, as text."""
-    return json.dumps({k: v for k, v in spec.items() if k not in ("id", "seed")}, sort_keys=True)
+    """What was asked of a run, whatever its seed and the hash in its name, as text."""
+    asked = {k: v for k, v in spec.items() if k not in ("id", "seed")}
+    return json.dumps(asked | {"experiment": spec["experiment"].partition("+")[0]}, sort_keys=True)
 
 
 if __name__ == "__main__":

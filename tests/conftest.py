@@ -2,6 +2,8 @@ import fcntl
 import os
 import signal
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -66,6 +68,7 @@ import shape_checks  # noqa: E402
 shape_checks.install()
 
 import sweeps  # noqa: E402
+from tapebench import agents  # noqa: E402
 from tapebench.base import files  # noqa: E402
 from tapebench.runs import training  # noqa: E402
 
@@ -111,15 +114,33 @@ def _refuse_processes(event, details):
 sys.addaudithook(_refuse_processes)
 
 
+class _AtMostAChunk(partial):
+    """How an agent trains; in `make quick` for a chunk from its first state, and no further."""
+
+    def __call__(self, state):
+        if _quick_test:
+            steps = int(state.steps)
+            assert steps == 0, f"{_quick_test[-1]} trains for more than a chunk: mark it slow"
+        return super().__call__(state)
+
+
+def _make_agent(*args, make=agents.make, **overrides):
+    agent = make(*args, **overrides)
+    return replace(agent, train=_AtMostAChunk(agent.train))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item, nextitem):
-    """In `make quick` a test that starts a process fails: it has to be marked slow."""
+    """In `make quick` a test that starts a process or trains for long has to be marked slow."""
     if item.config.option.markexpr == "not slow":
         _quick_test.append(item.nodeid)
-    try:
-        return (yield)
-    finally:
-        _quick_test.clear()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(agents, "make", _make_agent)
+            try:
+                return (yield)
+            finally:
+                _quick_test.clear()
+    return (yield)
 
 
 @pytest.fixture(autouse=True)

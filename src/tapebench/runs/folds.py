@@ -147,4 +147,8 @@ def rule_success(path: Path, exam: Exam, last: int) -> np.ndarray:
     curve = files.read_table(path / "curve.parquet")
     counts = metrics.counted(curve["step"], last)
     success, rules = curve["success"][counts].astype(float), curve["rule"][counts]
-    return np.array([success[rules == rule].mean() for rule in exam.rules])
+    by_rule = np.argsort(rules, kind="stable")
+    starts = np.searchsorted(rules, exam.rules, sorter=by_rule)
+    ends = np.searchsorted(rules, exam.rules, side="right", sorter=by_rule)
+    success = success[by_rule]
+    return np.array([success[a:b].mean() for a, b in zip(starts, ends, strict=True)])

@@ -55,10 +55,13 @@ os.environ["XDG_CACHE_HOME"] = str(CACHE)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 # Most programs of the suite run for less time than they take to compile, which this halves. It is
-# set for all that is compared, here and in the processes that tests start.
-os.environ["XLA_FLAGS"] = " ".join(
-    [*os.environ.get("XLA_FLAGS", "").split(), "--xla_llvm_disable_expensive_passes=true"]
-)
+# set for all that is compared, here and in the processes that tests start: once, as programs are
+# kept under names that depend on every flag, and the workers of xdist begin with what is set here.
+FEWER_PASSES = "--xla_llvm_disable_expensive_passes=true"
+if FEWER_PASSES not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FEWER_PASSES}".strip()
+# Those names should not depend on where the programs are kept.
+os.environ.setdefault("JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES", "none")
 
 import jax  # noqa: E402
 import submitit  # noqa: E402, F401
@@ -168,8 +171,6 @@ def own_cache(tmp_path, monkeypatch):
     """The user's cache of this test alone, with nothing in it but the programs that are kept."""
     programs = files.user_cache() / "jax"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    # Or else programs are kept under names that depend on where that is.
-    monkeypatch.setenv("JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES", "none")
     files.user_cache().mkdir(parents=True)
     (files.user_cache() / "jax").symlink_to(programs)
     return files.user_cache()

@@ -361,7 +361,9 @@ def show_budget(results: ExperimentResults) -> Exhibit:
         title=title,
         caption="Strict success at every evaluation; bands are 95% intervals over seeds.",
         drawing=lines(
-            curve_panels(results.exam, results.root, curves), x="environment steps", y="strict success"
+            curve_panels(results.exam, results.root, curves),
+            x="environment steps",
+            y="strict success",
         ),
     )
     return Exhibit((success_table(name, title, results),), (picture,))

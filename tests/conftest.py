@@ -2,6 +2,8 @@ import fcntl
 import os
 import signal
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -53,10 +55,13 @@ os.environ["XDG_CACHE_HOME"] = str(CACHE)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 # Most programs of the suite run for less time than they take to compile, which this halves. It is
-# set for all that is compared, here and in the processes that tests start.
-os.environ["XLA_FLAGS"] = " ".join(
-    [*os.environ.get("XLA_FLAGS", "").split(), "--xla_llvm_disable_expensive_passes=true"]
-)
+# set for all that is compared, here and in the processes that tests start: once, as programs are
+# kept under names that depend on every flag, and the workers of xdist begin with what is set here.
+FEWER_PASSES = "--xla_llvm_disable_expensive_passes=true"
+if FEWER_PASSES not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FEWER_PASSES}".strip()
+# Those names should not depend on where the programs are kept.
+os.environ.setdefault("JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES", "none")
 
 import jax  # noqa: E402
 import submitit  # noqa: E402, F401
@@ -66,6 +71,7 @@ import shape_checks  # noqa: E402
 shape_checks.install()
 
 import sweeps  # noqa: E402
+from tapebench import agents  # noqa: E402
 from tapebench.base import files  # noqa: E402
 from tapebench.runs import training  # noqa: E402
 
@@ -111,15 +117,33 @@ def _refuse_processes(event, details):
 sys.addaudithook(_refuse_processes)
 
 
+class _AtMostAChunk(partial):
+    """How an agent trains; in `make quick` for a chunk from its first state, and no further."""
+
+    def __call__(self, state):
+        if _quick_test:
+            steps = int(state.steps)
+            assert steps == 0, f"{_quick_test[-1]} trains for more than a chunk: mark it slow"
+        return super().__call__(state)
+
+
+def _make_agent(*args, make=agents.make, **overrides):
+    agent = make(*args, **overrides)
+    return replace(agent, train=_AtMostAChunk(agent.train))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item, nextitem):
-    """In `make quick` a test that starts a process fails: it has to be marked slow."""
+    """In `make quick` a test that starts a process or trains for long has to be marked slow."""
     if item.config.option.markexpr == "not slow":
         _quick_test.append(item.nodeid)
-    try:
-        return (yield)
-    finally:
-        _quick_test.clear()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(agents, "make", _make_agent)
+            try:
+                return (yield)
+            finally:
+                _quick_test.clear()
+    return (yield)
 
 
 @pytest.fixture(autouse=True)
@@ -147,8 +171,6 @@ def own_cache(tmp_path, monkeypatch):
     """The user's cache of this test alone, with nothing in it but the programs that are kept."""
     programs = files.user_cache() / "jax"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    # Or else programs are kept under names that depend on where that is.
-    monkeypatch.setenv("JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES", "none")
     files.user_cache().mkdir(parents=True)
     (files.user_cache() / "jax").symlink_to(programs)
     return files.user_cache()

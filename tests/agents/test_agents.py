@@ -164,7 +164,8 @@ def test_two_halves_make_a_whole(name):
     assert fingerprint(state) == fingerprint(halves)
 
 
-@every("dqn", "ppo", "ppo-dr", "rppo", "automata")
+@pytest.mark.slow
+@pytest.mark.parametrize("name", agents.NAMES)
 def test_a_state_goes_through_arrays_and_back(name):
     agent, _ = small_agent(name)
     state, _ = agent.train(agent.init(jax.random.key(0)))
@@ -221,7 +222,8 @@ def test_agents_of_equal_settings_share_programs_whatever_their_rules(name):
     assert other.policy(others).act is agent.policy(state).act
 
 
-@every("dqn", "ppo", "ppo-dr", "rppo", "automata")
+@pytest.mark.slow
+@pytest.mark.parametrize("name", agents.NAMES)
 def test_a_policy_outlives_the_state_it_came_from_and_is_blind(name):
     agent, task = small_agent(name)
     state, _ = agent.train(agent.init(jax.random.key(0)))
@@ -240,7 +242,8 @@ def test_a_policy_outlives_the_state_it_came_from_and_is_blind(name):
         assert (later.cells != after.cells).any()
 
 
-@every("dqn", "ppo", "ppo-dr", "rppo", "automata")
+@pytest.mark.slow
+@pytest.mark.parametrize("name", agents.NAMES)
 def test_held_out_rules_never_reach_training(name):
     agent, task = small_agent(name)
     train = set(task.rules)

@@ -107,6 +107,7 @@ def test_the_target_network_lags_behind():
     assert targets == [networks[n] for n in (0, 0, 0, 3, 3, 3, 6, 6)]
 
 
+@pytest.mark.slow
 def test_an_update_is_due_for_every_four_steps_after_the_warmup():
     agent, _ = small_agent("dqn")
     state = agent.init(jax.random.key(0))

@@ -206,6 +206,7 @@ def test_ppo_learns_the_value_and_the_action_of_a_single_state():
     assert metrics["reward"] > 0.95
 
 
+@pytest.mark.slow
 def test_ppo_discounts_a_delayed_reward():
     _, state, metrics = trained("ppo", probes.make(probes.DELAYED), 192 * 80)
     logits, value = state.learner.model(
@@ -216,6 +217,7 @@ def test_ppo_discounts_a_delayed_reward():
     np.testing.assert_allclose(3 * metrics["reward"], 1.0, atol=0.05)
 
 
+@pytest.mark.slow
 def test_ppo_names_the_cell_that_is_set():
     _, state, _ = trained("ppo", probes.make(probes.POINTER), 192 * 60)
     logits, value = state.learner.model(observations(*np.eye(3, 4)))

@@ -31,7 +31,8 @@ FULL = tracks.get_track("full")
 def runs(tmp_path_factory):
     """Three agents on both exams of `full`, and what is published of those who need no training."""
     root = tmp_path_factory.mktemp("runs")
-    shutil.copytree(published.directory() / "computed", root / "computed")
+    for folder in ("computed", "lines"):
+        shutil.copytree(published.directory() / folder, root / folder)
     for split in results_page.SPLITS:
         for name, seeds in (("first-one", 2), ("any-one", 2), ("any-cell", 3)):
             for seed in range(seeds):

@@ -149,9 +149,9 @@ def test_distance_is_the_share_of_cells_that_differ(bits, data):
 @pytest.mark.slow
 def test_shares_are_rounded_alike_by_numpy_and_by_compiled_jax():
     # XLA rewrites division by one number into a product with its reciprocal, which would differ.
+    compiled = jax.jit(jax.vmap(space.share, in_axes=(0, None)))
+    part = np.arange(200)
     for whole in range(1, 200):
-        part = np.arange(whole + 1)
-        compiled = jax.jit(jax.vmap(space.share, in_axes=(0, None)))
         by_jax = compiled(part, jnp.int32(whole))
         np.testing.assert_array_equal(by_jax, (part / whole).astype(np.float32))
         np.testing.assert_array_equal(space.share(part, whole), by_jax)

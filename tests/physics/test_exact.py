@@ -47,7 +47,7 @@ def test_ceilings_at_length_16():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("length", [16, 20])
+@pytest.mark.parametrize("length", [16, pytest.param(20, marks=pytest.mark.nightly)])
 def test_shipped_ceilings_are_regenerated_byte_for_byte(length):
     name = f"data/exact/L{length}-H{length}.json"
     shipped = resources.files("tapebench").joinpath(name).read_text()
@@ -62,6 +62,14 @@ def test_a_sample_of_the_shipped_ceilings_at_length_24(rule):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("policy", ["random", "flip-ones"])
+def test_a_sample_of_the_shipped_chances(policy):
+    shipped = exact.shipped_chances(16, 16)[policy]
+    for rule in (0, 4, 25, 30, 60, 110, 150, 204, 234):
+        assert round(exact.chance_of_success(rule, 16, 16, policy), 9) == shipped[rule]
+
+
+@pytest.mark.nightly
 def test_shipped_chances_are_regenerated_byte_for_byte():
     shipped = resources.files("tapebench").joinpath("data/exact/chances-L16-H16.json").read_text()
     assert exact.dump_chances(exact.chances(16, 16), 16, 16) == shipped

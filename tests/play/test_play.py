@@ -727,7 +727,13 @@ def test_the_command_ends_cleanly_when_it_is_terminated(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("delay", [0.0, 0.3, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0])
+@pytest.mark.parametrize(
+    "delay",
+    [
+        delay if delay in (0.0, 1.0, 2.5) else pytest.param(delay, marks=pytest.mark.nightly)
+        for delay in (0.0, 0.3, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
+    ],
+)
 def test_ctrl_c_while_it_compares_ends_cleanly(tmp_path, delay):
     with Running("--rule", "0", "--length", "12", "--out", str(tmp_path)) as running:
         _, view = call(running, "new")

@@ -8,6 +8,7 @@ import pytest
 from commands import tape
 from stored_folds import EXAMS, RULES, store_folds
 from stored_runs import sit, store_run
+from tapebench.base import files
 from tapebench.exam import bundle
 from tapebench.exam.seating import Conditions
 from tapebench.physics.strata import STRATA
@@ -89,3 +90,13 @@ def test_bundles_of_one_agent_are_runs_too(capsys, tmp_path):
     (document,) = json.loads(out)["folds"]
     assert document["seeds"] == {"folds-0": 2, "folds-1": 2}
     assert document["cost"]["all"]["rules"] == 16
+
+
+def test_a_curve_that_is_written_anew_is_read_anew(tmp_path):
+    exam = EXAMS["folds-0"]
+    run = store_run(tmp_path, "any-one", 0, exam=exam, last=1)
+    before = fold_runs.rule_success(run, exam, 1)
+    np.testing.assert_array_equal(before, fold_runs.rule_success(run, exam, 1))
+    table = files.read_table(run / "curve.parquet")
+    files.write_table(run / "curve.parquet", table | {"success": 1 - table["success"]})
+    np.testing.assert_allclose(fold_runs.rule_success(run, exam, 1), 1 - before, atol=1e-6)

@@ -83,7 +83,10 @@ def test_new_seeds_and_new_rules_are_covered_by_the_hierarchical_interval_alone(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rules", "simulations"), [(30, 2000), (226, 1000)])
+@pytest.mark.parametrize(
+    ("rules", "simulations"),
+    [(30, 2000), pytest.param(226, 1000, marks=pytest.mark.nightly)],
+)
 def test_new_rules_and_new_tapes_are_covered_without_a_training_seed(rules, simulations):
     # Most rules are hopeless or easy and the tape matters little, as with policies that learn
     # nothing: the mean is 0.27, with a spread of 0.39 over rules and of 0.03 over tapes.

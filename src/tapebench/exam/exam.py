@@ -260,7 +260,8 @@ def make_exam(
         )
     task = make_task(split=split, rules=members, **options)
     train, test = (
-        tuple(rule for rule in members if rule in side) for side in (split.train, split.test)
+        tuple(rule for rule in members if rule in side)
+        for side in map(set, (split.train, split.test))
     )
     if task.schedule.switches and trials > 1:
         raise ValueError(

@@ -133,7 +133,7 @@ def show_training(results: ExperimentResults) -> Exhibit:
     name, title = "training-rules", "Success of PPO against how many rules it was trained on"
     counts = tuple(float(count) for count in results.finished)
     panels = []
-    for side, levels_of_side in levels(results.exam).items():
+    for side, levels_of_side in levels(results.exam, results.root).items():
         reached = tuple(
             share_over_seeds([run[side]["success"] for run in results.summaries(setting)])
             for setting in results.finished
@@ -180,7 +180,7 @@ def led(guide: Policy, steps: int, task: Task) -> Callable[[Policy], Policy]:
 
 def show_informed(results: ExperimentResults) -> Exhibit:
     """Success against the number of first flips that another policy makes."""
-    exam, by_side = results.exam, levels(results.exam)
+    exam, by_side = results.exam, levels(results.exam, results.root)
     counts = [count for count in FIRST_FLIPS if count < exam.task.horizon]
     rows, panels = [], []
     for agent, specs in results.finished.items():
@@ -360,7 +360,9 @@ def show_budget(results: ExperimentResults) -> Exhibit:
         title=title,
         caption="Strict success at every evaluation; bands are 95% intervals over seeds.",
         drawing=lines(
-            curve_panels(results.exam, curves), x="environment steps", y="strict success"
+            curve_panels(results.exam, results.root, curves),
+            x="environment steps",
+            y="strict success",
         ),
     )
     return Exhibit((success_table(name, title, results),), (picture,))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -86,9 +87,13 @@ def share_over_seeds(values: Any) -> Interval | float:
 
 
 @cache
-def levels(exam: Exam) -> dict[str, dict[str, float]]:
-    """Success of the references and the exact ceiling by side."""
-    success = {name: scores["success"] for name, scores in baselines.load(exam).items()}
+def levels(exam: Exam, root: Path) -> dict[str, dict[str, float]]:
+    """Success of the references and the exact ceiling by side.
+
+    References that are not shipped are run once, then kept beside the runs.
+    """
+    known = baselines.load_or_run(exam, root)
+    success = {name: scores["success"] for name, scores in known.items()}
     success["exact ceiling"] = exam.ceilings(exam.optimal_steps())
     return {
         side: {name: float(by_rule[rows].mean()) for name, by_rule in success.items()}
@@ -97,7 +102,9 @@ def levels(exam: Exam) -> dict[str, dict[str, float]]:
     }
 
 
-def curve_panels(exam: Exam, curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Panel]:
+def curve_panels(
+    exam: Exam, root: Path, curves: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> list[Panel]:
     """Learning curves by name and seed, as summaries hold them: a panel for each side."""
     return [
         Panel(
@@ -112,13 +119,13 @@ def curve_panels(exam: Exam, curves: Mapping[str, Sequence[Mapping[str, Any]]]) 
             ),
             levels_of_side,
         )
-        for side, levels_of_side in levels(exam).items()
+        for side, levels_of_side in levels(exam, root).items()
     ]
 
 
 def success_table(name: str, title: str, results: ExperimentResults) -> Table:
     """ID and OOD success, the drop, and the share of the ceiling."""
-    by_side = levels(results.exam)
+    by_side = levels(results.exam, results.root)
     rows = []
     scores: dict[str, dict[str, np.ndarray]] = {side: {} for side in by_side}
     kinds = {results.label(label): results.network_kind(label) for label in results.finished}
@@ -174,7 +181,7 @@ def variant_picture(name: str, title: str, results: ExperimentResults) -> Pictur
         for label in results.finished
         if (runs := results.summaries(label))
     }
-    for side, levels_of_side in levels(results.exam).items():
+    for side, levels_of_side in levels(results.exam, results.root).items():
         for baseline, value in levels_of_side.items():
             rows.setdefault(baseline, {})[side.upper()] = value
     return Picture(

@@ -259,7 +259,7 @@ def _by_imagination(results: ExperimentResults) -> dict[int, list[dict[str, Any]
 
 def _imagination_tables(results: ExperimentResults) -> list[Table]:
     """Success against the length of imagination, with the planner and the ceiling."""
-    runs_by_steps, by_side = _by_imagination(results), levels(results.exam)
+    runs_by_steps, by_side = _by_imagination(results), levels(results.exam, results.root)
     if not runs_by_steps:
         return []
     rows = []
@@ -296,7 +296,7 @@ def _imagined(results: ExperimentResults) -> list[Picture]:
     if not runs_by_steps:
         return []
     panels = []
-    for side, levels_of_side in levels(results.exam).items():
+    for side, levels_of_side in levels(results.exam, results.root).items():
         y = tuple(
             share_over_seeds([run[side]["success"] for run in runs])
             for runs in runs_by_steps.values()

@@ -295,7 +295,8 @@ def curves(agent: str) -> Picture | None:
     }
     if not shown:
         return None
-    panels = curve_panels(track.exam(), {short(name, shown): runs for name, runs in shown.items()})
+    by_name = {short(name, shown): runs for name, runs in shown.items()}
+    panels = curve_panels(track.exam(), directory(), by_name)
     return Picture(
         agent,
         f"Learning curves of {agent}",

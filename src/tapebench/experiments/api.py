@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tapebench import agents
 from tapebench.base import files
 from tapebench.exam.exam import Exam
 from tapebench.report.contests import label_of
@@ -197,6 +198,7 @@ class ExperimentResults:
 def as_stored(spec: RunSpec, path: Path) -> RunSpec:
     """A run with the config that is stored in its directory in place of today's defaults."""
     config = files.read_json(path / "spec.json").get("config") or {}
+    config = agents.read_config(spec.agent, config)
     changed = {name: value for name, value in config.items() if spec.config.get(name) != value}
     return replace(spec, options={**spec.options, **changed}) if changed else spec
 

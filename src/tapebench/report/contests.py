@@ -28,6 +28,7 @@ from tapebench.physics.features import Rule
 from tapebench.runs import results, store
 from tapebench.runs.results import load_results
 from tapebench.runs.tracks import is_setting, track_of
+from tapebench.stats import CONTEXTS
 from tapebench.tasks import folds
 
 BUNDLES = "*.tape"
@@ -49,9 +50,13 @@ stands with the references."""
 
 
 def label_of(agent: str, config: Mapping[str, Any] | None) -> str:
-    """What tables call an agent: its name and the network of its stored config, if it has one."""
-    network = (config or {}).get("network")
-    return f"{agent}-{network}" if network else agent
+    """What tables call an agent: its name and the network of its stored config, if it has one.
+
+    Then what it is given about the rule, `pqn-conv+evidence`, if it is given anything.
+    """
+    network, context = (config or {}).get("network"), (config or {}).get("context")
+    label = f"{agent}-{network}" if network else agent
+    return f"{label}+{context}" if context in CONTEXTS and context != "none" else label
 
 
 @dataclass(frozen=True)
@@ -92,13 +97,24 @@ class Entry:
 
     @property
     def network_kind(self) -> str:
-        """The kind of its network; empty where that is not known."""
+        """The kind of its network; empty where that is not known, and where it is given something
+        about the rule, so that it is compared with nobody who is not."""
         return KINDS.get(self.label.removeprefix(f"{self.agent}-"), "")
 
     @property
-    def is_reference(self) -> bool:
-        """Whether it stands with the references, since it does no reinforcement learning."""
+    def is_told(self) -> bool:
+        """Whether it is given the rule."""
+        return self.label.endswith("+rule")
+
+    @property
+    def is_identification(self) -> bool:
+        """Whether it does no reinforcement learning."""
         return self.agent in IDENTIFICATION
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it stands with the references."""
+        return self.is_identification or self.is_told
 
     @property
     def seconds(self) -> float | None:

@@ -1,5 +1,3 @@
-import itertools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,14 +43,14 @@ def test_targets_in_a_probe_are_its_known_returns():
     env, params = probes.make(probes.DELAYED)
     config = ppo.Config(**PROBE["ppo"] | {"trace": 1.0})
     _, _, _, segment = played(ppo, config, env, params)
-    action, target = np.asarray(segment.action), np.asarray(segment.target)
+    action, target = np.asarray(segment.action), np.asarray(segment.targets.value)
     for first in (0, 3):
         won = action[first] == 1
         assert 0 < won.sum() < len(won)
         for t in range(3):
             np.testing.assert_allclose(target[first + t], GAMMA ** (2 - t) * won, atol=1e-5)
-    assert abs(segment.advantage.mean()) < 1e-5
-    np.testing.assert_allclose(segment.advantage.std(), 1.0, rtol=1e-4)
+    assert abs(segment.targets.advantage.mean()) < 1e-5
+    np.testing.assert_allclose(segment.targets.advantage.std(), 1.0, rtol=1e-4)
 
 
 def test_the_clipped_objective_of_a_hand_example():
@@ -68,14 +66,13 @@ def test_the_clipped_objective_of_a_hand_example():
 def test_the_loss_of_a_hand_example():
     config = ppo.Config(clip=0.2, value_weight=0.5, entropy_weight=0.1)
     logits = jnp.log(jnp.array([[[0.5, 0.5], [0.9, 0.1]]]))
-    batch = ppo.Segment(
-        obs=jnp.zeros((1, 2, 1)),
-        action=jnp.array([[0, 1]]),
+    action = jnp.array([[0, 1]])
+    targets = ppo.Targets(
         log_prob=jnp.log(jnp.array([[0.25, 0.1]])),
         advantage=jnp.array([[1.0, -1.0]]),
-        target=jnp.array([[3.0, 0.0]]),
+        value=jnp.array([[3.0, 0.0]]),
     )
-    total, parts = ppo.loss(config, logits, jnp.array([[1.0, 1.0]]), batch)
+    total, parts = ppo.loss(config, logits, jnp.array([[1.0, 1.0]]), action, targets)
     entropies = [np.log(2), -0.9 * np.log(0.9) - 0.1 * np.log(0.1)]
     wanted = {
         "policy_loss": -(1.2 - 1.0) / 2,
@@ -104,15 +101,6 @@ def test_actions_are_drawn_as_likely_as_they_are():
         assert (frequencies > 0).tolist() == (shares > 0).tolist()
 
 
-@pytest.mark.parametrize("num", [1, 8, 40])
-def test_every_order_is_as_likely_as_another(num):
-    orders = np.asarray(ppo.shuffle(jax.random.key(num), 4_000, num))
-    np.testing.assert_array_equal(np.sort(orders), np.tile(np.arange(num), (4_000, 1)))
-    for place in {0, num // 2, num - 1}:
-        counts = np.bincount(orders[:, place], minlength=num)
-        assert abs(counts * num / 4_000 - 1).max() < 5 * np.sqrt(num / 4_000)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "network"), [(ppo, "mlp"), (ppo, "conv"), (rppo, "gru"), (rppo, "cells")]
@@ -120,39 +108,12 @@ def test_every_order_is_as_likely_as_another(num):
 def test_what_was_played_is_as_likely_when_it_is_first_learned_from(module, network):
     config, algorithm, model, start, segment = played_tapes(module, network)
     logits, value = jax.jit(algorithm.unroll)(model, start, segment.obs, segment.action)
-    change = ppo.log_prob(logits, segment.action) - segment.log_prob
+    change = ppo.log_prob(logits, segment.action) - segment.targets.log_prob
     np.testing.assert_allclose(change, np.zeros((12, 8)), atol=1e-5)
-    parts = ppo.loss(config, logits, value, segment)[1]
+    parts = ppo.loss(config, logits, value, segment.action, segment.targets)[1]
     np.testing.assert_allclose(parts["policy_loss"], 0.0, atol=1e-5)
     assert parts["clipped"] == 0
     np.testing.assert_allclose(parts["entropy"], np.log(8), rtol=1e-3)
-
-
-def test_minibatches_of_an_epoch_are_every_step_once():
-    config = ppo.Config(**SMALL["ppo"] | {"epochs": 1, "minibatches": 4})
-    steps = jnp.arange(40.0).reshape(5, 8)
-    segment = ppo.Segment(steps[..., None], *[jnp.zeros((5, 8), int)] * 2, steps, steps)
-    met = []
-
-    def unroll(model, memory, obs, action):
-        jax.debug.callback(lambda rows: met.append(np.asarray(rows).ravel().tolist()), obs)
-        return jnp.zeros((*action.shape, 3)) + model, jnp.zeros(action.shape)
-
-    for is_recurrent, pieces in ((False, 40), (True, 8)):
-        algorithm = ppo.Algorithm("", None, None, None, None, unroll, None, is_recurrent)
-        model = jnp.float32(0)
-        learner = ppo.Learner(model, ppo.optimiser(config, 0.0).init(model), jnp.int32(0))
-        learner, _ = ppo.learn(
-            jax.random.key(0), config, algorithm, jnp.float32(0), learner, (), segment
-        )
-        jax.effects_barrier()
-        assert int(learner.updates) == len(met) == 4
-        order = list(itertools.chain(*met))
-        assert sorted(order) == list(range(40)) != order
-        if is_recurrent:
-            columns = [np.array(rows).reshape(5, -1) for rows in met]
-            assert all((np.diff(rows, axis=0) == pieces).all() for rows in columns)
-        met.clear()
 
 
 def test_the_convolutions_logits_turn_with_the_tape_and_its_value_stays():

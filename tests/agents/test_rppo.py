@@ -16,7 +16,7 @@ from learners import (
     turn,
 )
 from tapebench import env as envs
-from tapebench.agents import nn, rppo
+from tapebench.agents import memory, nn, rppo
 from tapebench.physics import space
 from tapebench.physics.families import elementary
 
@@ -31,7 +31,7 @@ def test_the_gated_unit_is_that_of_equinox():
     x, hidden = rng.normal(size=(5, 2, 3)), rng.normal(size=(2, 4))
     forgets = np.zeros((5, 2), bool)
     forgets[2, 1] = True
-    unit = jax.jit(lambda *rows: rppo.Gru(inputs, recurrent)(*rows))
+    unit = jax.jit(lambda *rows: memory.Gru(inputs, recurrent)(*rows))
     states, advance = unit(jnp.float32(hidden), jnp.float32(x), forgets), jax.jit(jax.vmap(cell))
     for t in range(5):
         hidden = np.where(forgets[t][:, None], 0.0, hidden)
@@ -46,14 +46,14 @@ def test_a_sequence_is_what_single_steps_make_of_it(network):
     assert not is_first[0].all()
     assert is_first[1:].any(axis=0).all()
     logits, value = jax.jit(algorithm.unroll)(model, start, segment.obs, segment.action)
-    see, memory = jax.jit(algorithm.see), start
+    see, before = jax.jit(algorithm.see), start
     for t in range(12):
-        memory, row, worth = see(model, memory, segment.obs[t])
-        memory = algorithm.note(memory, segment.action[t])
+        before, (row, worth) = see(model, before, segment.obs[t])
+        before = algorithm.note(before, segment.action[t])
         np.testing.assert_allclose(logits[t], row, atol=1e-6)
         np.testing.assert_allclose(value[t], worth, atol=1e-5)
         # And where an episode starts, what was before does not matter.
-        _, anew, worth_anew = see(model, algorithm.begin(8), segment.obs[t])
+        _, (anew, worth_anew) = see(model, algorithm.begin(8), segment.obs[t])
         np.testing.assert_allclose(row[is_first[t]], anew[is_first[t]], atol=1e-6)
         assert np.abs(np.asarray(worth - worth_anew))[~is_first[t]].min(initial=1.0) > 1e-6
 
@@ -69,7 +69,7 @@ def test_nothing_leaks_over_the_end_of_an_episode(network):
     # The first starts anew in row 3, the second goes on.
     obs[..., 8] = np.array([[4, 5, 6, 0, 1, 2], [1, 2, 3, 4, 5, 6]]).T / 8
     action = rng.integers(8, size=(6, 2))
-    start = rppo.Memory(jnp.float32(rng.normal(size=(2, config.memory_size))), obs[0], action[0])
+    start = memory.Memory(jnp.float32(rng.normal(size=(2, config.memory_size))), obs[0], action[0])
     unroll = jax.jit(algorithm.unroll)
     wanted = unroll(model, start, obs, action)
     other = obs.copy()
@@ -91,8 +91,7 @@ def test_gradients_reach_the_first_step_of_a_piece():
     obs[..., 8] = np.arange(5)[:, None] / 8
 
     def last_value(obs):
-        memory = algorithm.begin(1)
-        return algorithm.unroll(model, memory, obs, jnp.zeros((5, 1), int))[1][-1, 0]
+        return algorithm.unroll(model, algorithm.begin(1), obs, jnp.zeros((5, 1), int))[1][-1, 0]
 
     assert np.abs(jax.jit(jax.grad(last_value))(obs)[0]).max() > 1e-6
 
@@ -151,22 +150,22 @@ def test_the_cells_turn_with_the_tape():
     obs = rng.integers(2, size=(4, 3, 9)).astype(np.float32)
     obs[..., 8] = np.arange(4)[:, None] / 8
     action = rng.integers(8, size=(4, 3))
-    run, memory = jax.jit(lambda *x: model.run(*x)), algorithm.begin(3)
-    logits, value, hidden = run(memory, obs, action[:-1])
-    turned, same, too = run(memory, turn(obs, 3), (action[:-1] + 3) % 8)
+    run, start = jax.jit(lambda *x: model.run(*x)), algorithm.begin(3)
+    (logits, value), hidden = run(start, obs, action[:-1])
+    (turned, same), too = run(start, turn(obs, 3), (action[:-1] + 3) % 8)
     np.testing.assert_allclose(turned, np.roll(logits, 3, axis=-1), atol=1e-6)
     np.testing.assert_allclose(same, value, atol=1e-5)
     np.testing.assert_allclose(too, hidden, atol=1e-6)
     # The evidence is of the tape after the flip: another action is another memory.
-    other = run(memory, obs, (action[:-1] + 1) % 8)[2]
+    other = run(start, obs, (action[:-1] + 1) % 8)[1]
     assert np.abs(np.asarray(other - hidden))[1:].max() > 1e-4
 
 
 def test_the_reward_that_is_shown_is_the_distance_to_what_is_observed():
     obs = observations([1, 0, 1, 1, 0.5], [0, 0, 0, 0, 0.25])
-    np.testing.assert_allclose(rppo.observed_distance(obs, 4), [0.75, 0.0])
+    np.testing.assert_allclose(memory.observed_distance(obs, 4), [0.75, 0.0])
     with_goal = jnp.concatenate([obs, observations([1, 1, 1, 1], [1, 0, 0, 0])], axis=-1)
-    np.testing.assert_allclose(rppo.observed_distance(with_goal, 4), [0.25, 0.25])
+    np.testing.assert_allclose(memory.observed_distance(with_goal, 4), [0.25, 0.25])
 
 
 @pytest.mark.parametrize("reset", [True, False])

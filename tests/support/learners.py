@@ -10,7 +10,7 @@ import numpy as np
 
 from tapebench import agents
 from tapebench import env as envs
-from tapebench.agents import api, dqn, dreamer, nn, ppo, replay
+from tapebench.agents import api, dqn, dreamer, nn, ppo, pqn, replay, rounds
 from tapebench.base import seeding
 from tapebench.physics import space
 from tapebench.physics.families import elementary
@@ -27,6 +27,17 @@ _POLICIES_IN_PROBES = ppo.Config.SMALL | {
     "discount": 0.9,
     "trace": 0.8,
 }
+_Q_IN_PROBES = pqn.Config.SMALL | {
+    "network": "mlp",
+    "num_envs": 32,
+    "rollout": 6,
+    "chunk": 192 * 10,
+    "learning_rate": 3e-3,
+    "total_steps": 60_000,
+    "discount": 0.95,
+    "trace": 0.0,
+    "epsilon_end": 1.0,
+}
 _DREAMS_IN_PROBES = dreamer.Config.SMALL | {
     "width": 32,
     "batch": 16,
@@ -38,7 +49,7 @@ _DREAMS_IN_PROBES = dreamer.Config.SMALL | {
     "replay_size": 4_000,
     "chunk": 800,
 }
-VALUE_BASED = tuple(name for name in agents.NAMES if issubclass(agents.load(name)[0], dqn.Config))
+VALUE_BASED = tuple(name for name in agents.NAMES if issubclass(agents.load(name)[0], dqn.Options))
 
 SMALL = {name: agents.load(name)[0].SMALL for name in agents.NAMES}
 """Options of every agent for short tapes: few weights, short chunks."""
@@ -52,6 +63,7 @@ PROBE = {
 }
 PROBE["pearl"] = PROBE["pearl"] | {"encoder": "tapes"}
 PROBE["dreamer"] = _DREAMS_IN_PROBES
+PROBE["pqn"] = _Q_IN_PROBES
 """Options for environments of known values; value-based agents play at random there."""
 
 
@@ -173,10 +185,11 @@ def play(env, params, steps, num_envs, capacity, seed=0):
     return stored, deques
 
 
-def played(module, config, env, params, seed=0, rounds=1):
+def played(module, config, env, params, seed=0, num_rounds=1):
     """A fresh model, what it remembered at the start of the last round, and that round."""
     size = 1 + env.length
     algorithm = module._algorithm(*(["ppo"] if module is ppo else []), config, env, size)
+    steps = jnp.int32(0)
 
     @jax.jit
     def run(key):
@@ -186,11 +199,11 @@ def played(module, config, env, params, seed=0, rounds=1):
         obs, running = jax.vmap(env.reset, in_axes=(0, None))(keys, params)
 
         def play(last, key):
-            after, segment, _ = ppo.play(key, config, env, algorithm, params, model, last)
+            after, segment, _ = rounds.play(key, config, env, algorithm, params, model, last, steps)
             return after, (last[0], segment)
 
         first = algorithm.begin(config.num_envs), running, obs
-        rows = jax.lax.scan(play, first, jax.random.split(key, rounds))[1]
+        rows = jax.lax.scan(play, first, jax.random.split(key, num_rounds))[1]
         return model, *jax.tree.map(lambda leaf: leaf[-1], rows)
 
     return algorithm, *run(jax.random.key(seed))
@@ -200,4 +213,4 @@ def played(module, config, env, params, seed=0, rounds=1):
 def played_tapes(module, network):
     """A config and what `played` gives of the second round, which starts within episodes."""
     config = module.Config(**SMALL["ppo"] | {"network": network, "rollout": 12, "chunk": 96})
-    return config, *played(module, config, *envs.make(length=8, horizon=7), rounds=2)
+    return config, *played(module, config, *envs.make(length=8, horizon=7), num_rounds=2)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import fields
 from hashlib import sha256
 from importlib import import_module
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from tapebench import env as envs
     from tapebench.agents.api import Agent, Make
 
-NAMES = ("dqn", "rad", "curl", "pearl", "ppo", "ppo-dr", "rppo", "dreamer", "automata")
+NAMES = ("dqn", "rad", "curl", "pearl", "pqn", "ppo", "ppo-dr", "rppo", "dreamer", "automata")
 """The agents of the package, each the name of its module, where a hyphen is an underscore."""
 
 PATH = "TAPEBENCH_PATH"
@@ -87,6 +88,28 @@ def configure(name: str, **overrides: Any) -> Any:
     for option in overrides:
         one_of(f"option of {name}", option, options)
     return config(**overrides)
+
+
+def config_document(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config as it is stored: options that came later are left out where they change nothing.
+
+    So what was stored before there was an option and what is stored now are the same document.
+    """
+    later = _later(name)
+    return {key: value for key, value in config.items() if later.get(key, _UNSET) != value}
+
+
+def read_config(name: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    """The whole config of a document, whatever the defaults are today."""
+    return {**_later(name), **document}
+
+
+_UNSET = object()
+
+
+def _later(name: str) -> Mapping[str, Any]:
+    # Of ours alone: the config of a result that others made is no reason to import anything.
+    return getattr(load(name)[0], "LATER", {}) if name in NAMES else {}
 
 
 def make(name: str, env: envs.TapeEnv, params: envs.EnvParams, **overrides: Any) -> Agent:

@@ -91,4 +91,4 @@ def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:
         config.augment, env.length, config.max_shift, config.flip_probability
     )
     auxiliary = contrast(augment, config.curl_weight, config.momentum)
-    return dqn.make(config, env, params, name="curl", auxiliary=auxiliary)
+    return dqn.make_variant(config, env, params, name="curl", auxiliary=auxiliary)

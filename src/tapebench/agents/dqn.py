@@ -49,13 +49,17 @@ from tapebench.agents.api import (
     observation_size,
     snapshot,
 )
+from tapebench.agents.context import inform, network_inputs
 from tapebench.agents.replay import Batch, Replay
 from tapebench.base.names import one_of
 from tapebench.exam.policy import Policy
+from tapebench.stats import CONTEXTS
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Options:
+    """What every agent that learns in this loop has; `Config` adds what is DQN's alone."""
+
     SMALL: ClassVar[Mapping[str, Any]] = {
         "width": 32,
         "channels": 32,
@@ -79,6 +83,9 @@ class Config:
         "dueling": (True, False),
     }
     """Values to search when tuning; a variant searches what it adds, see `tools/tune.py`."""
+    LATER: ClassVar[Mapping[str, Any]] = {"layer_norm": False}
+    """Options that came later, with what agents did before: a stored config without them means
+    this."""
 
     network: str = "mlp"
     """`mlp`: fully connected; `conv`: circular convolutions, which commute with rotation."""
@@ -117,6 +124,8 @@ class Config:
     """Environment steps from the one to the other, on a straight line."""
     target_every: int = 1_000
     """Updates between renewals of the target network."""
+    layer_norm: bool = False
+    """Whether hidden layers are normalised (Ba et al. 2016)."""
     dueling: bool = True
     """Learn what a state is worth apart from how actions differ in it (Wang et al. 2016)."""
     double: bool = True
@@ -147,6 +156,20 @@ class Config:
     def stride(self) -> int:
         """Environment steps after which the same pattern of steps and updates repeats."""
         return max(self.num_envs, self.steps_per_update)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Options):
+    LATER: ClassVar[Mapping[str, Any]] = {**Options.LATER, "context": "none"}
+    """See `Options`."""
+
+    context: str = "none"
+    """What is given about the rule: `none`; `evidence`: the entries of its table that the episode
+    has shown; `rule`: all of them, which is privileged. See `tapebench.agents.context`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of("context", self.context, CONTEXTS)
 
 
 @jax.tree_util.register_dataclass
@@ -180,7 +203,7 @@ class Auxiliary:
     """`slow` and the network after an update -> `slow`."""
 
 
-def epsilon(config: Config, steps: Integer[Array, ""]) -> Float32[Array, ""]:
+def epsilon(config: Any, steps: Integer[Array, ""]) -> Float32[Array, ""]:
     """The share of random actions after so many environment steps."""
     done = jnp.clip(steps / config.epsilon_steps, 0.0, 1.0)
     return config.epsilon_start + done * (config.epsilon_end - config.epsilon_start)
@@ -197,7 +220,7 @@ def explore(
 
 
 def bellman(
-    config: Config, batch: Batch, chooser: Float32[Array, "B A"], judge: Float32[Array, "B A"]
+    config: Options, batch: Batch, chooser: Float32[Array, "B A"], judge: Float32[Array, "B A"]
 ) -> Float32[Array, " B"]:
     """Double-DQN targets, from next-state values of the network and its target."""
     next_action = (chooser if config.double else judge).argmax(axis=-1)
@@ -206,12 +229,12 @@ def bellman(
     return jax.lax.stop_gradient(batch.reward + worth[batch.steps] * ahead)
 
 
-def optimiser(config: Config, updates: Integer[ArrayLike, ""]) -> optax.GradientTransformation:
+def optimiser(config: Options, updates: Integer[ArrayLike, ""]) -> optax.GradientTransformation:
     """Adam at the rate of this update. Its state does not depend on the rate."""
     return optax.chain(optax.scale_by_adam(), optax.scale(-rate(config, updates)))
 
 
-def rate(config: Config, updates: Integer[ArrayLike, ""]) -> Float32[Array, ""]:
+def rate(config: Options, updates: Integer[ArrayLike, ""]) -> Float32[Array, ""]:
     """The learning rate of this update."""
     return learning_rate(config, jnp.asarray(updates) * config.steps_per_update)
 
@@ -224,7 +247,7 @@ def action_values(
 
 
 def td_loss(
-    config: Config, network: nn.Network, target: nn.Network, batch: Batch
+    config: Options, network: nn.Network, target: nn.Network, batch: Batch
 ) -> Float32[Array, ""]:
     """The Huber loss of the temporal-difference errors of a batch."""
     fixed = jax.lax.stop_gradient(network)
@@ -233,16 +256,21 @@ def td_loss(
     return optax.huber_loss(action_values(network(batch.obs), batch.action), y).mean()
 
 
-def make(
-    config: Config,
-    env: envs.TapeEnv,
+def make(config: Config, env: Env, params: envs.EnvParams) -> Agent:
+    """Build Double DQN for this environment."""
+    return inform(config.context, env, params, partial(make_variant, config))
+
+
+def make_variant(
+    config: Options,
+    env: Env,
     params: envs.EnvParams,
     *,
     name: str = "dqn",
     augment: Augment | None = None,
     auxiliary: Auxiliary | None = None,
 ) -> Agent:
-    """Build Double DQN, or a variant of it, for this environment."""
+    """Build Double DQN, or one with another `augment` or `auxiliary`, for this environment."""
     size = observation_size(env, params)
     return build(config, env, params, _algorithm(name, config, env, size, augment, auxiliary))
 
@@ -250,8 +278,8 @@ def make(
 @cache
 def _algorithm(
     name: str,
-    config: Config,
-    env: envs.TapeEnv,
+    config: Options,
+    env: Env,
     size: int,
     augment: Augment | None,
     auxiliary: Auxiliary | None,
@@ -351,7 +379,7 @@ class State:
     """Environment steps so far."""
 
 
-def build(config: Config, env: envs.TapeEnv, params: envs.EnvParams, algorithm: Algorithm) -> Agent:
+def build(config: Options, env: Env, params: envs.EnvParams, algorithm: Algorithm) -> Agent:
     """The agent that runs `algorithm` in the loop below."""
 
     def policy(state: State) -> Policy:
@@ -375,7 +403,7 @@ def build(config: Config, env: envs.TapeEnv, params: envs.EnvParams, algorithm: 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _init(
-    config: Config, env: envs.TapeEnv, algorithm: Algorithm, params: envs.EnvParams, key: Array
+    config: Options, env: Env, algorithm: Algorithm, params: envs.EnvParams, key: Array
 ) -> State:
     learner_key, env_key, key = jax.random.split(key, 3)
     keys = jax.random.split(env_key, config.num_envs)
@@ -392,7 +420,7 @@ def _init(
 
 @partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=4)
 def _train(
-    config: Config, env: envs.TapeEnv, algorithm: Algorithm, params: envs.EnvParams, state: State
+    config: Options, env: Env, algorithm: Algorithm, params: envs.EnvParams, state: State
 ) -> tuple[State, dict[str, Array]]:
     """`chunk` environment steps, and an update for every `steps_per_update` of them."""
     step = jax.vmap(env.step, in_axes=(None, 0, 0, None))
@@ -433,7 +461,7 @@ def _train(
 
 
 def make_network(
-    key: PRNGKeyArray, config: Config, env: Env, size: int, latent_size: int = 0
+    key: PRNGKeyArray, config: Options, env: Env, size: int, latent_size: int = 0
 ) -> nn.Network:
     """The network that a config asks for."""
     return nn.make(
@@ -447,5 +475,7 @@ def make_network(
         depth=config.depth,
         kernel=config.kernel,
         dueling=config.dueling,
+        layer_norm=config.layer_norm,
         latent_size=latent_size,
+        **network_inputs(env),
     )

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from functools import partial
+from functools import cache, partial
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float32, PRNGKeyArray, UInt32
 
 from tapebench.base.names import one_of
 from tapebench.physics import space
+from tapebench.physics.family import Family
+from tapebench.physics.space import Space
 from tapebench.tasks.layout import Layout
 
 NETWORKS = ("mlp", "conv")
@@ -30,10 +33,24 @@ WIDE = 128
 of all training at 128 and 256 units; at 64 it would be slower."""
 
 
+class Norm(eqx.Module):
+    """LayerNorm of the last axis."""
+
+    scale: Float32[Array, " F"]
+    shift: Float32[Array, " F"]
+
+    def __call__(self, x: Float32[Array, "*B F"]) -> Float32[Array, "*B F"]:
+        centred = x - x.mean(axis=-1, keepdims=True)
+        variance = jnp.square(centred).mean(axis=-1, keepdims=True)
+        return centred * jax.lax.rsqrt(variance + 1e-5) * self.scale + self.shift
+
+
 class Mlp(eqx.Module):
     """Fully connected layers: the plain choice, which knows nothing of the ring."""
 
     hidden: tuple[eqx.nn.Linear, ...]
+    norms: tuple[Norm, ...]
+    """One for each hidden layer, or none at all."""
     head: eqx.nn.Linear
     value: eqx.nn.Linear | None
 
@@ -42,8 +59,8 @@ class Mlp(eqx.Module):
     ) -> Float32[Array, "*B width"]:
         """What the last hidden layer makes of observations."""
         x = obs if latent is None else jnp.concatenate([obs, latent], axis=-1)
-        for layer in self.hidden:
-            x = jax.nn.relu(linear(layer, x))
+        for layer, norm in zip(self.hidden, self.norms or [None] * len(self.hidden), strict=True):
+            x = activate(norm, linear(layer, x))
         return x
 
     def __call__(
@@ -61,6 +78,8 @@ class Conv(eqx.Module):
     """
 
     hidden: tuple[eqx.nn.Linear, ...]
+    norms: tuple[Norm, ...]
+    """One for each hidden layer and the one that mixes, or none at all."""
     episode: eqx.nn.Linear
     """From what is the same in every cell, time and latent, into the first layer."""
     here: eqx.nn.Linear
@@ -69,20 +88,30 @@ class Conv(eqx.Module):
     value: eqx.nn.Linear | None
     length: int = eqx.field(static=True)
     kernel: int = eqx.field(static=True)
+    family: Family | None = eqx.field(static=True)
+    """Of the table at the end of an observation, if there is one: see `agents.context`. Every cell
+    looks up there what it reads."""
 
     def cells(
         self, obs: Float32[Array, "*B D"], latent: Float32[Array, "*B Z"] | None = None
     ) -> Float32[Array, "*B L channels"]:
         """Features of every cell."""
-        time = Layout(self.length).time_column(obs)
-        shared = time if latent is None else jnp.concatenate([time, latent], axis=-1)
+        obs, context = jnp.split(obs, [obs.shape[-1] - table_size(self.family)], axis=-1)
+        layout = Layout(self.length)
+        parts = [layout.time_column(obs), context, *([] if latent is None else [latent])]
+        shared = jnp.concatenate(parts, axis=-1)
         first, *rest = self.hidden
-        x = linear(first, windows(per_cell(obs, self.length), self.kernel))
-        x = jax.nn.relu(x + linear(self.episode, shared)[..., None, :])
-        for layer in rest:
-            x = jax.nn.relu(linear(layer, windows(x, self.kernel)))
+        norm, *norms, last = self.norms or [None] * (len(self.hidden) + 1)
+        inputs = per_cell(obs, self.length)
+        if self.family is not None:
+            said = look_up(layout.cells(obs), context, self.family, Space((self.length,)))
+            inputs = jnp.concatenate([inputs, said], axis=-1)
+        x = linear(first, windows(inputs, self.kernel))
+        x = activate(norm, x + linear(self.episode, shared)[..., None, :])
+        for layer, norm in zip(rest, norms, strict=True):
+            x = activate(norm, linear(layer, windows(x, self.kernel)))
         mean = x.mean(axis=-2, keepdims=True)
-        return jax.nn.relu(linear(self.here, x) + linear(self.everywhere, mean))
+        return activate(last, linear(self.here, x) + linear(self.everywhere, mean))
 
     def features(
         self, obs: Float32[Array, "*B D"], latent: Float32[Array, "*B Z"] | None = None
@@ -99,6 +128,11 @@ class Conv(eqx.Module):
 
 
 Network = Mlp | Conv
+
+
+def activate(norm: Norm | None, x: Float32[Array, "*B F"]) -> Float32[Array, "*B F"]:
+    """What a hidden layer hands on: normalised if it is to be, and rectified."""
+    return jax.nn.relu(x if norm is None else norm(x))
 
 
 def duel(
@@ -126,25 +160,36 @@ def make(
     depth: int,
     kernel: int,
     latent_size: int = 0,
+    family: Family | None = None,
     dueling: bool = False,
+    layer_norm: bool = False,
 ) -> Network:
-    """A network for action values: hidden layers of `width` units, or `channels` in each cell."""
+    """A network for action values: hidden layers of `width` units, or `channels` in each cell.
+
+    With `family`, observations end with what is known of a table of it, not with a place.
+    """
     if one_of("network", kind, NETWORKS) == "mlp":
         sizes = itertools.pairwise([observation_size + latent_size, *[width] * depth, num_actions])
         *hidden, head, value = layers(key, *sizes, (width, 1))
-        return Mlp(tuple(hidden), head, value if dueling else None)
+        norms = _norms(depth if layer_norm else 0, width)
+        return Mlp(tuple(hidden), norms, head, value if dueling else None)
     if num_actions != length:
         raise ValueError("network 'conv' needs one action per cell: use 'mlp'")
     if kernel > length:
         raise ValueError(f"kernel must be at most the length, {length}, not {kernel}")
-    sizes = itertools.pairwise([observation_size // length, *[channels] * depth])
+    per_cell_size = (observation_size - table_size(family)) // length
+    if family is not None:
+        per_cell_size += 2 * (1 + len(_neighbourhood(family, Space((length,)))[1]))
+    sizes = itertools.pairwise([per_cell_size, *[channels] * depth])
     convolutions = [(kernel * before, after) for before, after in sizes]
-    mixers = [(1 + latent_size, channels), (channels, channels), (channels, channels)]
+    episode_size = 1 + table_size(family) + latent_size
+    mixers = [(episode_size, channels), (channels, channels), (channels, channels)]
     *hidden, episode, here, everywhere, head, value = layers(
         key, *convolutions, *mixers, (channels, 1), (channels, 1)
     )
     return Conv(
         tuple(hidden),
+        _norms(depth + 1 if layer_norm else 0, channels),
         episode,
         here,
         everywhere,
@@ -152,7 +197,12 @@ def make(
         value if dueling else None,
         length=length,
         kernel=kernel,
+        family=family,
     )
+
+
+def _norms(number: int, size: int) -> tuple[Norm, ...]:
+    return tuple(Norm(jnp.ones(size), jnp.zeros(size)) for _ in range(number))
 
 
 def linear(layer: eqx.nn.Linear, x: Float32[Array, "*B F"]) -> Float32[Array, "*B outputs"]:
@@ -221,6 +271,45 @@ def case_shares(
         masks = [part & side for part in masks for side in (~bits, bits)]
     counts = jnp.stack([jnp.bitwise_count(part).sum(axis=-1) for part in masks], axis=-1)
     return counts.astype(jnp.float32) / length
+
+
+def table_size(family: Family | None) -> int:
+    """How many numbers say what is known of a table: of each entry, whether and what."""
+    return 0 if family is None else 2 * family.entries
+
+
+def look_up(
+    cells: Float32[Array, "*B L"],
+    context: Float32[Array, "*B numbers"],
+    family: Family,
+    sites: Space,
+) -> Float32[Array, "*B L entries"]:
+    """What the context says of the entry that each cell reads: whether it was seen, and its value.
+
+    Then the same with each of the cells flipped that it reads. A cell reads a weighted sum of its
+    neighbourhood, so what a flip changes is known from the weights.
+    """
+    read, weights = _neighbourhood(family, sites)
+    codes = family.codes(cells.reshape(*cells.shape[:-1], *sites.shape), sites)
+    codes = codes.reshape(*cells.shape, 1)
+    flipped = codes + weights * (1.0 - 2.0 * cells[..., read])
+    codes = jnp.concatenate([codes, flipped], axis=-1)
+    is_entry = (codes[..., None] == np.arange(family.entries)).astype(jnp.float32)
+    known = context.reshape(*context.shape[:-1], 1, 2, family.entries)
+    return (is_entry @ jnp.swapaxes(known, -1, -2)).reshape(*cells.shape, -1)
+
+
+@cache
+def _neighbourhood(family: Family, sites: Space) -> tuple[np.ndarray, np.ndarray]:
+    """The sites `[L, K]` that each site reads, in one order everywhere, and their weights `[K]`."""
+    alone = np.eye(sites.size, dtype=np.int32).reshape(sites.size, *sites.shape)
+    weights = family.codes(alone, sites).reshape(sites.size, -1)[:, 0]
+    read = np.flatnonzero(weights)
+    everywhere = np.unravel_index(np.arange(sites.size), sites.shape)
+    by_first = np.unravel_index(read, sites.shape)
+    axes = zip(everywhere, by_first, sites.shape, strict=True)
+    places = tuple((place[:, None] + offset) % size for place, offset, size in axes)
+    return np.ravel_multi_index(places, sites.shape), weights[read].astype(np.float32)
 
 
 def windows(x: Float32[Array, "*B L C"], kernel: int) -> Float32[Array, "*B L window"]:

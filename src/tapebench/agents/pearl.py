@@ -65,7 +65,7 @@ ENCODERS = ("cases", "tapes")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(dqn.Config):
+class Config(dqn.Options):
     SEARCH: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "context": (4, 8),
         "latent_size": (4, 8),

@@ -15,13 +15,13 @@ Deviations from Schulman et al.:
    gradients are clipped by their norm;
 3. the policy starts close to uniform: the weights of its last layer are a hundredth of the usual.
 
-PPO + DR is this in an environment that varies (`ppo_dr`); recurrent PPO brings an `Algorithm` of
-its own into the same loop (`rppo`), which is the second half of this file.
+The loop of play and learning is that of `rounds`. PPO + DR is this in an environment that varies
+(`ppo_dr`); recurrent PPO has the same loss and a model of its own (`rppo`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, ClassVar, NamedTuple
@@ -29,30 +29,28 @@ from typing import Any, ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jax import Array
-from jaxtyping import Float32, Int32, Integer, Key, PRNGKeyArray, Scalar, UInt32
+from jaxtyping import Float32, Int32, Integer, PRNGKeyArray, Scalar
 
 from tapebench import env as envs
-from tapebench.agents import nn, returns
+from tapebench.agents import nn, returns, rounds
 from tapebench.agents.api import (
     Agent,
     Env,
-    check_counts,
     check_not_negative,
     check_positive,
-    check_shares,
-    gradient_step,
-    learning_rate,
     observation_size,
-    snapshot,
 )
+from tapebench.agents.context import inform, network_inputs
+from tapebench.agents.rounds import Algorithm, Played, Segment
 from tapebench.base.names import one_of
-from tapebench.exam.policy import Policy
+from tapebench.stats import CONTEXTS
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Options(rounds.Options):
+    """What every agent with this loss may set; `Config` adds what plain PPO has alone."""
+
     SMALL: ClassVar[Mapping[str, Any]] = {
         "width": 16,
         "depth": 1,
@@ -76,74 +74,31 @@ class Config:
     }
     """Values to search when tuning; a variant searches what it adds, see `tools/tune.py`."""
 
-    network: str = "mlp"
-    """`mlp`: fully connected; `conv`: circular convolutions, which commute with rotation."""
-    width: int = 128
-    """Units of a hidden layer of `mlp`."""
-    channels: int = 16
-    """Units of a hidden layer of `conv` in each cell."""
-    depth: int = 2
-    """Hidden layers."""
-    kernel: int = 3
-    """Cells that a convolution of `conv` sees."""
-    discount: float = 0.9
-    """Per-step discount γ. The horizon is a true end, since the observation carries t/H."""
-    trace: float = 0.5
-    """λ of the advantages: 0 looks one step ahead, 1 as far as was played. What comes later says
-    more about the hidden rule than about the action, hence not much."""
-    learning_rate: float = 2e-3
-    """Of Adam, at the start."""
-    final_rate: float = 0.3
-    """Share of the learning rate that is left after `total_steps`."""
-    total_steps: int = 200_000
-    """Environment steps over which the learning rate falls; a run sets them to its budget. Training
-    may go on beyond them, at the rate reached by then."""
     clip: float = 0.2
     """ε: how far the probability of an action may move before it pays no more."""
     entropy_weight: float = 0.003
     """c_e, the weight of the entropy of the policy."""
     value_weight: float = 0.5
     """c_v, the weight of the error of the values."""
-    gradient_norm: float = 0.5
-    """Longer gradients are cut to this length."""
-    num_envs: int = 40
-    """Environments that step together; each step of each one counts."""
-    rollout: int = 25
-    """Steps of each environment in a round of play; learning from all of them follows."""
-    epochs: int = 10
-    """Times that every step of a round is learned from."""
-    minibatches: int = 8
-    """Updates in an epoch."""
-    chunk: int = 1_000
-    """Environment steps in one call of `train`."""
-
-    networks: ClassVar[tuple[str, ...]] = nn.NETWORKS
-    """What `network` may be."""
 
     def __post_init__(self) -> None:
-        one_of("network", self.network, self.networks)
-        check_counts(self, "width", "channels", "depth", "kernel", "total_steps", "num_envs")
-        check_counts(self, "rollout", "epochs", "minibatches", "chunk")
-        check_shares(self, "discount", "trace", "final_rate")
-        check_positive(self, "learning_rate", "clip", "gradient_norm")
+        super().__post_init__()
+        check_positive(self, "clip")
         check_not_negative(self, "entropy_weight", "value_weight")
-        if self.chunk % self.round:
-            raise ValueError(
-                f"chunk must be a multiple of num_envs × rollout, {self.round}, not {self.chunk}"
-            )
-        self.check_minibatches()
 
-    def check_minibatches(self) -> None:
-        """Raise a `ValueError` unless a round falls into minibatches of equal size."""
-        if self.round % self.minibatches:
-            raise ValueError(
-                f"minibatches must divide num_envs × rollout, {self.round}, not {self.minibatches}"
-            )
 
-    @property
-    def round(self) -> int:
-        """Environment steps between two phases of learning."""
-        return self.num_envs * self.rollout
+@dataclass(frozen=True, kw_only=True)
+class Config(Options):
+    LATER: ClassVar[Mapping[str, Any]] = {**Options.LATER, "context": "none"}
+    """See `Options`."""
+
+    context: str = "none"
+    """What is given about the rule: `none`; `evidence`: the entries of its table that the episode
+    has shown; `rule`: all of them, which is privileged. See `tapebench.agents.context`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of("context", self.context, CONTEXTS)
 
 
 class ActorCritic(eqx.Module):
@@ -164,36 +119,15 @@ class ActorCritic(eqx.Module):
         return self.network(obs, latent), nn.linear(self.value, features)[..., 0]
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Learner:
-    """Parameters and the optimiser state."""
+class Targets(NamedTuple):
+    """What the loss compares with."""
 
-    model: Any
-    optimiser: optax.OptState
-    updates: Int32[Array, ""]
-
-
-class Segment(NamedTuple):
-    """A rollout to learn from: B sequences of T steps."""
-
-    obs: Float32[Array, "T B D"]
-    action: Int32[Array, "T B"]
     log_prob: Float32[Array, "T B"]
     """Of the action, by the policy that took it."""
     advantage: Float32[Array, "T B"]
     """Normalised."""
-    target: Float32[Array, "T B"]
-    """What the value should be."""
-
-
-def optimiser(config: Config, rate: float | Float32[Array, ""]) -> optax.GradientTransformation:
-    """Adam on clipped gradients. Its state does not depend on the rate."""
-    return optax.chain(
-        optax.clip_by_global_norm(config.gradient_norm),
-        optax.scale_by_adam(eps=1e-5),
-        optax.scale(-rate),
-    )
+    value: Float32[Array, "T B"]
+    """What it should be."""
 
 
 def log_prob(logits: Float32[Array, "*B A"], action: Integer[Array, "*B"]) -> Float32[Array, "*B"]:
@@ -217,18 +151,6 @@ def sample(key: PRNGKeyArray, logits: Float32[Array, "B A"]) -> Int32[Array, " B
     return jnp.minimum((below <= number).sum(axis=-1), logits.shape[-1] - 1)
 
 
-def shuffle(key: PRNGKeyArray, times: int, num: int) -> UInt32[Array, "times num"]:
-    """`times` random permutations of `num` indices.
-
-    Random bits above the number of the thing, sorted. That is ten times faster than to sort pairs;
-    where the bits above are equal, which is rare, the smaller number comes first.
-    """
-    number = jnp.arange(num, dtype=jnp.uint32)
-    is_number = jnp.uint32((1 << (num - 1).bit_length()) - 1)
-    drawn = jax.random.bits(key, (times, num))
-    return jnp.sort(drawn & ~is_number | number) & is_number
-
-
 def clipped(
     ratio: Float32[Array, "*B"], advantage: Float32[Array, "*B"], clip: float
 ) -> Float32[Array, "*B"]:
@@ -237,17 +159,18 @@ def clipped(
 
 
 def loss(
-    config: Config,
+    config: Options,
     logits: Float32[Array, "T B A"],
     value: Float32[Array, "T B"],
-    batch: Segment,
+    action: Integer[Array, "T B"],
+    targets: Targets,
 ) -> tuple[Float32[Array, ""], dict[str, Scalar]]:
     """The clipped loss of PPO with those of value and entropy, and its parts."""
-    change = log_prob(logits, batch.action) - batch.log_prob
+    change = log_prob(logits, action) - targets.log_prob
     ratio = jnp.exp(change)
     parts = {
-        "policy_loss": -clipped(ratio, batch.advantage, config.clip).mean(),
-        "value_loss": 0.5 * jnp.square(value - batch.target).mean(),
+        "policy_loss": -clipped(ratio, targets.advantage, config.clip).mean(),
+        "value_loss": 0.5 * jnp.square(value - targets.value).mean(),
         "entropy": policy_entropy(logits).mean(),
     }
     total = (
@@ -270,7 +193,7 @@ def normalise(advantage: Float32[Array, "*B"]) -> Float32[Array, "*B"]:
 def make_model(
     key: PRNGKeyArray,
     kind: str,
-    config: Config,
+    config: Options,
     env: Env,
     size: int,
     latent_size: int = 0,
@@ -288,25 +211,32 @@ def make_model(
         depth=config.depth,
         kernel=config.kernel,
         latent_size=latent_size,
+        **network_inputs(env),
+        layer_norm=config.layer_norm,
     )
     network = eqx.tree_at(lambda net: net.head, network, replace_fn=nn.fade)
     (value,) = nn.layers(value_key, (int(network.head.in_features), 1))
     return ActorCritic(network, value)
 
 
-def make(config: Config, env: Env, params: envs.EnvParams, *, name: str = "ppo") -> Agent:
+def make(config: Config, env: Env, params: envs.EnvParams) -> Agent:
     """Build PPO for this environment."""
+    return inform(config.context, env, params, partial(make_variant, config))
+
+
+def make_variant(config: Options, env: Env, params: envs.EnvParams, *, name: str = "ppo") -> Agent:
+    """Build PPO, or the same in another environment, under this name."""
     size = observation_size(env, params)
-    return build(config, env, params, _algorithm(name, config, env, size))
+    return rounds.build(config, env, params, _algorithm(name, config, env, size))
 
 
 @cache
-def _algorithm(name: str, config: Config, env: Env, size: int) -> Algorithm:
+def _algorithm(name: str, config: Options, env: Env, size: int) -> Algorithm:
     def init(key: Array) -> ActorCritic:
         return make_model(key, config.network, config, env, size)
 
-    def see(model: ActorCritic, memory: tuple[()], obs: Array) -> tuple[tuple[()], Array, Array]:
-        return memory, *model(obs)
+    def see(model: ActorCritic, memory: tuple[()], obs: Array) -> tuple[tuple[()], Any]:
+        return memory, model(obs)
 
     def unroll(model: ActorCritic, memory: tuple[()], obs: Array, action: Array) -> Any:
         return model(obs)
@@ -318,208 +248,29 @@ def _algorithm(name: str, config: Config, env: Env, size: int) -> Algorithm:
         see=see,
         note=lambda memory, action: memory,
         unroll=unroll,
-        act=greedy_act(see, lambda memory, action: memory),
+        act=rounds.greedy_act(see, lambda memory, action: memory),
         is_recurrent=False,
+        **learning(config),
     )
 
 
-# What the policy-gradient agents share: the loop of play and learning.
+def learning(config: Options) -> dict[str, Any]:
+    """How PPO plays and learns: the fields of an `Algorithm` that do not depend on its model."""
 
-See = Callable[[Any, Any, Array], tuple[Any, Array, Array]]
-"""Model, memory and observations `[B, D]` -> memory after, logits `[B, A]`, values `[B]`."""
-Note = Callable[[Any, Array], Any]
-"""Memory and the actions `[B]` that were taken -> memory."""
-
-
-@dataclass(frozen=True)
-class Algorithm:
-    """The parts of the loop that differ between agents.
-
-    To be made once for a config (`functools.cache`): the compiled programs belong to it.
-    """
-
-    name: str
-    init: Callable[[Array], Any]
-    """Key -> model, a pytree of arrays."""
-    begin: Callable[[int], Any]
-    """Number of episodes -> the memory before any observation, every leaf `[B, ...]`."""
-    see: See
-    note: Note
-    unroll: Callable[[Any, Any, Array, Array], tuple[Array, Array]]
-    """Model, memory before the first row, observations `[T, B, D]` and actions `[T, B]` -> the
-    logits `[T, B, A]` and values `[T, B]` that `see` and `note` would give in turn."""
-    act: Callable[[Any, Array, Array], tuple[Any, Array]]
-    """The `act` of its policy, made by `greedy_act`."""
-    is_recurrent: bool
-    """Whether play has to be learned from in pieces of `rollout` steps; else step by step."""
-    recall: Callable[[Any], Array] | None = None
-    """The `recall` of its policy, where it remembers anything."""
-
-
-def greedy_act(see: See, note: Note) -> Callable[[Any, Array, Array], tuple[Any, Array]]:
-    """The `act` that takes the likeliest action. Its memory is `(model, memory)`."""
-
-    def act(memory: Any, obs: Array, key: Array) -> tuple[Any, Array]:
-        model, inner = memory
-        inner, logits, _ = see(model, inner, obs)
-        action = logits.argmax(axis=-1)
-        return (model, note(inner, action)), action
-
-    return act
-
-
-@cache
-def noted(note: Note) -> Note:
-    """The `note` of the policy whose `act` is made by `greedy_act` of it."""
-    return lambda memory, action: (memory[0], note(memory[1], action))
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class State:
-    """A run between two chunks."""
-
-    learner: Learner
-    memory: Any
-    """What the policy remembers of the environments, before their present observations."""
-    env: Any
-    """The environments' states, `[E]`."""
-    key: Key[Array, ""]
-    steps: Int32[Array, ""]
-    """Environment steps so far."""
-
-
-def build(config: Config, env: Env, params: envs.EnvParams, algorithm: Algorithm) -> Agent:
-    """The agent that runs `algorithm` in the loop below."""
-
-    def begin(model: Any, num: int) -> Any:
-        return model, algorithm.begin(num)
-
-    def policy(state: State) -> Policy:
-        return snapshot(
-            algorithm.name,
-            state.learner.model,
-            begin,
-            algorithm.act,
-            noted(algorithm.note),
-            algorithm.recall,
-        )
-
-    return Agent(
-        name=algorithm.name,
-        chunk=config.chunk,
-        init=partial(_init, config, env, algorithm, params),
-        train=partial(_train, config, env, algorithm, params),
-        policy=policy,
-    )
-
-
-@partial(jax.jit, static_argnums=(0, 1, 2))
-def _init(
-    config: Config, env: Env, algorithm: Algorithm, params: envs.EnvParams, key: Array
-) -> State:
-    model_key, env_key, key = jax.random.split(key, 3)
-    keys = jax.random.split(env_key, config.num_envs)
-    _, state = jax.vmap(env.reset, in_axes=(0, None))(keys, params)
-    model = algorithm.init(model_key)
-    return State(
-        learner=Learner(model, optimiser(config, jnp.float32(0)).init(model), jnp.int32(0)),
-        memory=algorithm.begin(config.num_envs),
-        env=state,
-        key=key,
-        steps=jnp.int32(0),
-    )
-
-
-@partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=4)
-def _train(
-    config: Config, env: Env, algorithm: Algorithm, params: envs.EnvParams, state: State
-) -> tuple[State, dict[str, Array]]:
-    """`chunk` environment steps in rounds: play, then learn from what was played."""
-
-    def iterate(carry: tuple[State, Array], _: None) -> Any:
-        state, obs = carry
-        key, play_key, learn_key = jax.random.split(state.key, 3)
-        rate = learning_rate(config, state.steps)
-        model, before = state.learner.model, state.memory
-        (memory, running, obs), segment, outcomes = play(
-            play_key, config, env, algorithm, params, model, (before, state.env, obs)
-        )
-        learner, parts = learn(learn_key, config, algorithm, rate, state.learner, before, segment)
-        state = State(learner, memory, running, key, state.steps + config.round)
-        return (state, obs), (outcomes, parts | {"learning_rate": rate})
-
-    carry = (state, jax.vmap(env.observe, in_axes=(0, None))(state.env, params))
-    rounds = config.chunk // config.round
-    (state, _), (outcomes, parts) = jax.lax.scan(iterate, carry, length=rounds)
-    metrics = {name: values.sum() for name, values in outcomes.items()}
-    metrics["reward"] = metrics["reward"] / config.chunk
-    return state, metrics | {name: values.mean() for name, values in parts.items()}
-
-
-def play(
-    key: PRNGKeyArray,
-    config: Config,
-    env: Env,
-    algorithm: Algorithm,
-    params: Any,
-    model: Any,
-    start: tuple[Any, Any, Float32[Array, "E D"]],
-) -> tuple[tuple[Any, Any, Float32[Array, "E D"]], Segment, dict[str, Scalar]]:
-    """Collect `rollout` steps of every environment, from (memory, states, observations).
-
-    Returns these after the last step, the segment to learn from, and sums for the metrics.
-    """
-    step = jax.vmap(env.step, in_axes=(None, 0, 0, None))
-
-    def move(carry: tuple[Any, Any, Array], key: Array) -> Any:
-        memory, running, obs = carry
-        memory, logits, value = algorithm.see(model, memory, obs)
+    def choose(key: Array, says: tuple[Array, Array], steps: Array) -> Any:
+        logits, value = says
         action = sample(key, logits)
-        memory = algorithm.note(memory, action)
-        after, running, reward, terminated, truncated, _ = step(None, running, action, params)
-        row = obs, action, log_prob(logits, action), value, reward, terminated, truncated
-        return (memory, running, after), row
+        return action, (log_prob(logits, action), value)
 
-    keys = jax.random.split(key, config.rollout)
-    last, rows = jax.lax.scan(move, start, keys)
-    obs, action, log_probs, value, reward, terminated, truncated = rows
-    ended = terminated | truncated
-    _, _, following = algorithm.see(model, last[0], last[2])
-    advantage = returns.advantages(reward, value, ended, following, config.discount, config.trace)
-    segment = Segment(obs, action, log_probs, normalise(advantage), advantage + value)
-    outcomes = {"episodes": ended.sum(), "successes": terminated.sum(), "reward": reward.sum()}
-    return last, segment, outcomes
+    def aim(played: Played) -> Targets:
+        log_probs, value = played.kept
+        _, following = played.following
+        advantage = returns.advantages(
+            played.reward, value, played.ended, following, config.discount, config.trace
+        )
+        return Targets(log_probs, normalise(advantage), advantage + value)
 
+    def batch_loss(says: tuple[Array, Array], batch: Segment) -> Any:
+        return loss(config, *says, batch.action, batch.targets)
 
-def learn(
-    key: PRNGKeyArray,
-    config: Config,
-    algorithm: Algorithm,
-    rate: Float32[Array, ""],
-    learner: Learner,
-    memory: Any,
-    segment: Segment,
-) -> tuple[Learner, dict[str, Scalar]]:
-    """`epochs` passes over a segment in minibatches; the learner, and means of its metrics."""
-    if not algorithm.is_recurrent:
-        # Without memory, every step is a piece of its own.
-        segment = jax.tree.map(lambda rows: rows.reshape(1, -1, *rows.shape[2:]), segment)
-    num = segment.action.shape[1]
-    orders = shuffle(key, config.epochs, num)
-    descent = optimiser(config, rate)
-
-    def update(learner: Learner, indices: Array) -> Any:
-        batch = jax.tree.map(lambda rows: rows[:, indices], segment)
-        start = jax.tree.map(lambda rows: rows[indices], memory)
-
-        def batch_loss(model: Any) -> tuple[Array, dict[str, Array]]:
-            logits, value = algorithm.unroll(model, start, batch.obs, batch.action)
-            return loss(config, logits, value, batch)
-
-        model, state, parts = gradient_step(descent, batch_loss, learner.model, learner.optimiser)
-        return Learner(model, state, learner.updates + 1), parts
-
-    minibatches = orders.reshape(config.epochs * config.minibatches, -1)
-    learner, parts = jax.lax.scan(update, learner, minibatches)
-    return learner, {name: values.mean() for name, values in parts.items()}
+    return {"choose": choose, "aim": aim, "loss": batch_loss}

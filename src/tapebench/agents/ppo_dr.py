@@ -30,7 +30,7 @@ from tapebench.base import seeding
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(ppo.Config):
+class Config(ppo.Options):
     SEARCH: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "noise_high": (0.0, 0.001, 0.005),
         "horizon_high": (1.0, 1.5),
@@ -154,4 +154,4 @@ def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:
         horizon=(config.horizon_low, config.horizon_high),
         noise_high=config.noise_high,
     )
-    return ppo.make(config, varied, params, name="ppo-dr")
+    return ppo.make_variant(config, varied, params, name="ppo-dr")

@@ -43,7 +43,7 @@ TRANSFORMS = ("shift", "shift-with-action", "flip", "shift+flip", "shift-with-ac
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(dqn.Config):
+class Config(dqn.Options):
     SEARCH: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "augment": ("shift-with-action", "shift-with-action+flip"),
         "max_shift": (1, 4, None),
@@ -128,4 +128,4 @@ def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:
     if env.num_actions != env.length and "with-action" in config.augment:
         raise ValueError("shift-with-action needs one action per cell: use another augment")
     augment = augmentation(config.augment, env.length, config.max_shift, config.flip_probability)
-    return dqn.make(config, env, params, name="rad", augment=augment)
+    return dqn.make_variant(config, env, params, name="rad", augment=augment)

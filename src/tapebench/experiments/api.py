@@ -15,6 +15,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from tapebench import agents
 from tapebench.base import files
 from tapebench.exam.exam import Exam
 from tapebench.report.contests import KINDS, label_of
@@ -241,7 +242,8 @@ def _published_configs(root: Path) -> dict[str, dict[str, dict[str, Any]]]:
     configs: dict[str, dict[str, dict[str, Any]]] = {}
     for path in load_results(root).paths:
         spec = files.read_json(path / "spec.json")
-        configs.setdefault(_question(spec), {})[spec["experiment"]] = spec["config"]
+        config = agents.read_config(spec["agent"], spec["config"])
+        configs.setdefault(_question(spec), {})[spec["experiment"]] = config
     return configs
 
 

@@ -269,7 +269,7 @@ def rows_of(agent: str) -> Iterable[tuple[str, dict[str, Any]]]:
     now = asdict(agents.configure(agent))
     for row in [*unpublished(), *published_rows()]:
         if row["agent"] == agent:
-            config = row["config"] | (
+            config = agents.read_config(agent, row["config"]) | (
                 {"total_steps": now["total_steps"]} if "total_steps" in now else {}
             )
             if config.keys() != now.keys():

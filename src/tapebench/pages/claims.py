@@ -197,7 +197,7 @@ def about_identification(
     `ablation` is success by side of the `table` of `automata-control` and of what was `trained`,
     `hidden` a contest in which cells are hidden.
     """
-    if not any(entry.is_reference for entry in contest.entries):
+    if not any(entry.is_identification for entry in contest.entries):
         return ""
     text = (
         "**`automata`** stands with the references: it is system identification and search, no "
@@ -216,7 +216,7 @@ def about_identification(
         does = "does about as well" if max(losses) < ABOUT_AS_WELL else "reaches less"
         text += f" A table that learns nothing {does}, ID / OOD on `lite@2`: {reached}."
     for entry in hidden.entries if hidden else ():
-        if entry.is_reference and hidden:
+        if entry.is_identification and hidden:
             sides = [
                 f"{side.upper()} {findings.success(hidden, entry, side)} against "
                 f"{level_of(hidden, 'flip-ones', side):.3f} of `flip-ones`"

@@ -28,6 +28,7 @@ from tapebench.physics.features import Rule
 from tapebench.runs import results, store
 from tapebench.runs.results import load_results
 from tapebench.runs.tracks import is_setting, track_of
+from tapebench.stats import CONTEXTS
 from tapebench.tasks import folds
 
 BUNDLES = "*.tape"
@@ -54,11 +55,21 @@ label. Runs of them are the ablation `rad-label-shift`, see ADR 23."""
 
 
 def label_of(agent: str, config: Mapping[str, Any] | None) -> str:
-    """What tables call an agent: its name and the network of its stored config, if it has one."""
+    """What tables call an agent: its name and the network of its stored config, if it has one.
+
+    Then what it is given about the rule, `pqn-conv+evidence`, if it is given anything.
+    """
     config = config or {}
-    network = config.get("network")
+    network, given = config.get("network"), given_about_rule(config)
     name = f"{agent}-label-shift" if is_ablation(agent, config) else agent
-    return f"{name}-{network}" if network else name
+    label = f"{name}-{network}" if network else name
+    return f"{label}+{given}" if given else label
+
+
+def given_about_rule(config: Mapping[str, Any]) -> str:
+    """What this config gives an agent about the rule, of `CONTEXTS`; empty if nothing."""
+    context = config.get("context")
+    return context if context in CONTEXTS and context != "none" else ""
 
 
 def is_ablation(agent: str, config: Mapping[str, Any]) -> bool:
@@ -104,9 +115,13 @@ class Entry:
 
     @property
     def network_kind(self) -> str:
-        """The kind of its network; empty where that is not known."""
-        networks = {(spec.get("config") or {}).get("network") for spec in self.specs}
-        return KINDS.get(str(networks.pop()), "") if len(networks) == 1 else ""
+        """The kind of its network; empty where that is not known, and where it is given something
+        about the rule, so that it is compared with nobody who is not."""
+        configs = [spec.get("config") or {} for spec in self.specs]
+        networks = {config.get("network") for config in configs}
+        if len(networks) > 1 or any(map(given_about_rule, configs)):
+            return ""
+        return KINDS.get(str(networks.pop()), "")
 
     @property
     def is_ablation(self) -> bool:
@@ -114,9 +129,19 @@ class Entry:
         return any(is_ablation(self.agent, spec.get("config") or {}) for spec in self.specs)
 
     @property
-    def is_reference(self) -> bool:
-        """Whether it stands with the references, since it does no reinforcement learning."""
+    def is_told(self) -> bool:
+        """Whether it is given the rule."""
+        return any(given_about_rule(spec.get("config") or {}) == "rule" for spec in self.specs)
+
+    @property
+    def is_identification(self) -> bool:
+        """Whether it does no reinforcement learning."""
         return self.agent in IDENTIFICATION
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it stands with the references."""
+        return self.is_identification or self.is_told
 
     @property
     def seconds(self) -> float | None:

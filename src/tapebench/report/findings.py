@@ -45,6 +45,10 @@ ABOUT_IDENTIFICATION = (
     " automata stands with them: system identification and search, no reinforcement learning. Its "
     "search was developed on all 256 rules, held-out ones among them."
 )
+ABOUT_TOLD = (
+    " What ends with +rule is trained and examined with the true rule given: it shows what control "
+    "is worth, and is no agent that could be asked about unseen rules."
+)
 EXACT = "The exact ceiling is the share of start tapes from which any policy can succeed in time."
 SEES_ALL = (
     " It is that of a player who knows the rule and sees every cell: what can be reached with "
@@ -555,8 +559,12 @@ def row_of(entry: Entry, cells: Iterable[Cell]) -> Row:
 
 def beside(contest: Contest) -> str:
     """What the references of a table are."""
-    is_identified = any(entry.is_reference for entry in contest.entries)
-    return BESIDE + (ABOUT_IDENTIFICATION if is_identified else "")
+    text = BESIDE
+    if any(entry.is_identification for entry in contest.entries):
+        text += ABOUT_IDENTIFICATION
+    if any(entry.is_told for entry in contest.entries):
+        text += ABOUT_TOLD
+    return text
 
 
 def success_on(indices: np.ndarray, entry: Entry) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapebench import stats
+from tapebench import agents, stats
 from tapebench.base import files
 from tapebench.exam.evaluate import Outcome
 from tapebench.exam.exam import SUBSETS
@@ -29,6 +29,8 @@ def context_of(path: Path) -> tuple[str, dict[str, Any]]:
         raise ValueError(f"there are no finished runs in {path}")
     spec = files.read_object(paths[0] / "spec.json")
     config = spec.get("config")
+    if isinstance(config, dict) and isinstance(spec.get("agent"), str):
+        config = agents.read_config(spec["agent"], config)
     if not isinstance(config, dict) or config.get(OPTION) not in stats.CONTEXTS:
         raise ValueError(
             f"{path} does not say what its agent was given: of several results each must be of an "

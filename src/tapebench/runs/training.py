@@ -156,10 +156,12 @@ class RunSpec:
 
     def as_dict(self) -> dict[str, Any]:
         """The document in `spec.json`: the settings, and the config and rules they stand for."""
+        from tapebench import agents
+
         return {
             "schema": SCHEMA,
             **asdict(self),
-            "config": self.config,
+            "config": agents.config_document(self.agent, self.config),
             "trained_on": list(self.task.rules),
             "exam": self.exam.identity,
         }

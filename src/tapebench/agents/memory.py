@@ -1,0 +1,216 @@
+"""Memory of the episode so far: a GRU on what the last step says, in two kinds.
+
+    h_t = GRU(h_{t−1}, e_t),  h = 0 before an episode
+
+What e_t is, is the network:
+
+- `gru`: a layer on the observation, the previous action and the previous reward, for a fully
+  connected body;
+- `cells`: what the last step says about the rule. Every cell looks up its neighbourhood after the
+  flip and what became of it, one of 16 cases, in a table that is learned; e_t is the mean and the
+  maximum over the ring. The body is one of circular convolutions with h in every cell, so that
+  all of it commutes with rotation. The reward is left out: it is the share of ones among the new
+  cells.
+
+The reward is worked out from the observation, since the evaluator shows none: minus the share of
+observed cells that differ from the goal, which is that of zeros unless observed. Training does the
+same, so a bonus or another kind of reward is paid but not shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Bool, Float32, Int32, Integer, PRNGKeyArray
+
+from tapebench.agents import nn
+from tapebench.agents.api import Env
+from tapebench.physics import space
+from tapebench.tasks.layout import Layout
+
+BODIES = {"gru": "mlp", "cells": "conv"}
+"""The network of the body for each kind of memory."""
+
+
+class Memory(NamedTuple):
+    """What is remembered of B episodes before their present observations."""
+
+    hidden: Float32[Array, "B Z"]
+    obs: Float32[Array, "B D"]
+    """The last observation."""
+    action: Int32[Array, " B"]
+    """What was done there."""
+
+
+class Gru(eqx.Module):
+    """A gated recurrent unit whose input layer is applied to all rows at once."""
+
+    inputs: eqx.nn.Linear
+    recurrent: eqx.nn.Linear
+
+    def __call__(
+        self,
+        hidden: Float32[Array, "B Z"],
+        inputs: Float32[Array, "T B F"],
+        forgets: Bool[Array, "T B"],
+    ) -> Float32[Array, "T B Z"]:
+        """The states after each row of the inputs, from `hidden`.
+
+        Where it `forgets`, the state is reset to zero before the row.
+        """
+
+        def advance(hidden: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+            gates, forgets = row
+            hidden = jnp.where(forgets[:, None], 0.0, hidden)
+            hidden = nn.gru(self.recurrent, hidden, gates)
+            return hidden, hidden
+
+        return jax.lax.scan(advance, hidden, (nn.linear(self.inputs, inputs), forgets))[1]
+
+
+class Plain(eqx.Module):
+    """The e_t of `gru`."""
+
+    layer: eqx.nn.Linear
+    length: int = eqx.field(static=True)
+    num_actions: int = eqx.field(static=True)
+
+    def __call__(
+        self,
+        before: Float32[Array, "*B D"],
+        action: Integer[Array, "*B"],
+        obs: Float32[Array, "*B D"],
+        is_first: Bool[Array, "*B"],
+    ) -> Float32[Array, "*B F"]:
+        """Of the last observation, what was done there, and the present one."""
+        done = jax.nn.one_hot(action, self.num_actions)
+        paid = -observed_distance(obs, self.length)[..., None]
+        last = jnp.where(is_first[..., None], 0.0, jnp.concatenate([done, paid], axis=-1))
+        return jax.nn.relu(nn.linear(self.layer, jnp.concatenate([obs, last], axis=-1)))
+
+
+class Cells(eqx.Module):
+    """The e_t of `cells`."""
+
+    table: eqx.nn.Linear
+    length: int = eqx.field(static=True)
+
+    def __call__(
+        self,
+        before: Float32[Array, "*B D"],
+        action: Integer[Array, "*B"],
+        obs: Float32[Array, "*B D"],
+        is_first: Bool[Array, "*B"],
+    ) -> Float32[Array, "*B F"]:
+        """Of the last observation, what was done there, and the present one."""
+        flipped = space.flip(space.pack(Layout(self.length).cells(before)), action)
+        after = space.pack(Layout(self.length).cells(obs))
+        shares = nn.case_shares(flipped, after, self.length)
+        # Cells of the same case look up the same entry, so counting the cases is enough.
+        entries = jax.nn.relu(nn.linear(self.table, jnp.eye(nn.CASES)))
+        largest = jnp.where(shares[..., None] > 0.0, entries, 0.0).max(axis=-2)
+        pooled = jnp.concatenate([shares @ entries, largest], axis=-1)
+        return jnp.where(is_first[..., None], 0.0, pooled)
+
+
+def observed_distance(obs: Float32[Array, "*B D"], length: int) -> Float32[Array, "*B"]:
+    """The share of cells that differ from the goal, as far as observed."""
+    layout = Layout(length)
+    goal = layout.goal(obs)
+    return jnp.abs(layout.cells(obs) - (goal if goal.shape[-1] else 0.0)).mean(axis=-1)
+
+
+class Model(eqx.Module):
+    """A body that is given, with every observation, the state of a GRU as what it remembers."""
+
+    encoder: Plain | Cells
+    gru: Gru
+    body: Any
+    """Observations and states -> what it says of them."""
+    length: int = eqx.field(static=True)
+
+    def run(
+        self,
+        memory: Memory,
+        obs: Float32[Array, "T B D"],
+        action: Integer[Array, "T-1 B"],
+        reset: bool = True,
+    ) -> tuple[Any, Float32[Array, "T B Z"]]:
+        """What the body says, and the states, along observations between which the actions were
+        taken."""
+        before = jnp.concatenate([memory.obs[None], obs[:-1]])
+        done = jnp.concatenate([memory.action[None], action])
+        is_first = Layout(self.length).time(obs) == 0
+        features = self.encoder(before, done, obs, is_first)
+        hidden = self.gru(memory.hidden, features, is_first & reset)
+        return self.body(obs, hidden), hidden
+
+
+def make(
+    key: PRNGKeyArray,
+    kind: str,
+    make_body: Callable[[Array, str], Any],
+    *,
+    env: Env,
+    size: int,
+    width: int,
+    hidden: int,
+) -> Model:
+    """A model that remembers in this way, `gru` or `cells`.
+
+    `make_body` makes a body of a key and a kind of network; `size` is that of an observation,
+    `width` the entries of e_t, or half of them for `cells`, `hidden` those of h.
+    """
+    own_key, body_key = jax.random.split(key)
+    is_plain = kind == "gru"
+    table, inputs, recurrent = nn.layers(
+        own_key,
+        (size + env.num_actions + 1 if is_plain else nn.CASES, width),
+        (width if is_plain else 2 * width, 3 * hidden),
+        (hidden, 3 * hidden),
+    )
+    return Model(
+        encoder=Plain(table, env.length, env.num_actions) if is_plain else Cells(table, env.length),
+        gru=Gru(inputs, recurrent),
+        body=make_body(body_key, BODIES[kind]),
+        length=env.length,
+    )
+
+
+def begin(num: int, size: int, hidden: int) -> Memory:
+    """The memory before any observation."""
+    return Memory(
+        hidden=jnp.zeros((num, hidden)),
+        obs=jnp.zeros((num, size)),
+        action=jnp.zeros(num, jnp.int32),
+    )
+
+
+def see(model: Model, memory: Memory, obs: Array, reset: bool = True) -> tuple[Memory, Any]:
+    """The memory after observations `[B, D]`, and what the body says of them.
+
+    Without `reset` an episode goes on from the state that the last one ended with.
+    """
+    nothing = jnp.zeros((0, len(obs)), jnp.int32)
+    says, hidden = model.run(memory, obs[None], nothing, reset)
+    return memory._replace(hidden=hidden[0], obs=obs), jax.tree.map(lambda leaf: leaf[0], says)
+
+
+def note(memory: Memory, action: Array) -> Memory:
+    """The memory with what was done at its last observation."""
+    return memory._replace(action=action)
+
+
+def unroll(model: Model, memory: Memory, obs: Array, action: Array) -> Any:
+    """What the body says along a piece, as `see` and `note` would in turn."""
+    return model.run(memory, obs, action[:-1])[0]
+
+
+def recall(memory: tuple[Model, Memory]) -> Float32[Array, "B Z"]:
+    """The `recall` of a policy that remembers so: h."""
+    return memory[1].hidden

@@ -65,7 +65,7 @@ def printed_values():
             note("results.md, drop taken apart", agent, seeds_by_label[row["agent"]], row)
     of_main = (ROOT / "docs" / "paper.md").read_text()
     for _, row in tables(of_main):
-        if row.get("source") == "ours" and "OOD return" in row and agent_of(row[""]):
+        if row.get("source", "").startswith("ours, ") and "OOD return" in row and agent_of(row[""]):
             note("paper.md", row[""], row["seeds"], row)
     for agent in agents.NAMES:
         for _, row in tables((ROOT / "docs" / "agents" / f"{agent}.md").read_text()):

@@ -54,7 +54,7 @@ def test_sentences_follow_from_the_intervals(runs, tmp_path, monkeypatch):
     assert re.search(f"compared with `random` \\(0.055\\), better: {name}(,| and) {name}", prose)
     assert "20 start tapes each, 3 seeds (any-one 2, first-one 2). Not finished: dqn," in prose
     assert "The exact ceiling drops by +0.131" in prose
-    assert "**The drop on `fps30`.** Success on held-out rules is" in prose
+    assert "**The drop on `fps30`.** For these very rules, by intervals over seeds " in prose
     assert "**Compared with `random`** (ID 0.055, OOD 0.077), on both sides " in prose
     assert "**Effects of additions.** Better: eyes (any-one − any-cell)." in prose
     assert "**Effect of memory.**" not in prose

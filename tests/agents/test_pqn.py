@@ -65,6 +65,7 @@ def test_the_policy_takes_the_best_action_of_the_network():
     np.testing.assert_array_equal(action, network(obs).argmax(axis=-1))
 
 
+@pytest.mark.slow
 def test_exploration_falls_and_is_reported():
     agent, _ = small_agent("pqn", epsilon_steps=160, epsilon_end=0.2)
     state, shares = agent.init(jax.random.key(0)), []

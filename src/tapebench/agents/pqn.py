@@ -13,10 +13,10 @@ With `gru` and `cells` it remembers the episode so far (`memory`) and learns fro
 
 Deviations from Gallici et al.:
 
-1. the returns of a round are computed once, before the first epoch, as there; but play is cut at
-   the end of a round, not at the end of a fixed number of steps of each episode;
-2. Adam instead of RAdam, at a rate that falls on a straight line to a share that it keeps;
-3. the network is a dueling one, as in `dqn` (`dueling=False` undoes it).
+1. Adam instead of RAdam, at a rate that falls on a straight line to a share that it keeps;
+2. the network is a dueling one, as in `dqn` (`dueling=False` undoes it);
+3. with a memory, pieces are run through from the memory that play left there, without steps to
+   warm it up: an episode is hardly longer than a piece.
 """
 
 from __future__ import annotations

@@ -190,12 +190,14 @@ def test_the_model_finds_the_table_of_held_out_rules_and_an_untrained_copy_does_
     assert guess.prob[known].mean() < 0.8
 
 
+@pytest.mark.slow
 def test_without_evidence_nothing_is_sure():
     agent, state, _ = learned()
     belief = automata.believe(agent.policy(state).init(None, 1), 8.0)
     assert 0.4 < belief.prob.min() <= belief.prob.max() < 0.6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [0, 1])
 def test_confidence_is_how_often_the_model_is_right(steps):
     agent, state, _ = learned()
@@ -210,6 +212,7 @@ def test_confidence_is_how_often_the_model_is_right(steps):
             assert abs(right[there].mean() - belief.prob[there].mean()) < 0.06
 
 
+@pytest.mark.slow
 def test_the_policy_counts_what_training_counts():
     agent, state, _ = learned()
     rng = np.random.default_rng(0)
@@ -244,6 +247,7 @@ def test_it_solves_fixed_rules():
     assert episodes.success.mean() > 0.9
 
 
+@pytest.mark.slow
 def test_held_out_rules_are_solved_as_well_as_those_trained_on():
     agent, state, _ = learned()
     split = splits.load("fps30")
@@ -254,6 +258,7 @@ def test_held_out_rules_are_solved_as_well_as_those_trained_on():
     assert some.success.mean() > 0.45
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_explain_what_it_saw_is_not_planned_with():
     agent, state, _ = learned(learn=False)
     policy = agent.policy(state)
@@ -269,6 +274,7 @@ def test_a_model_that_does_not_explain_what_it_saw_is_not_planned_with():
     assert (cells[np.arange(len(cells)), action] == 1)[fallen_back].all()
 
 
+@pytest.mark.slow
 def test_plans_are_no_deeper_than_allowed_and_are_dropped_on_a_surprise():
     agent, state, _ = learned()
     task = make_task(length=16, horizon=16, rules=[204])
@@ -287,6 +293,7 @@ def test_plans_are_no_deeper_than_allowed_and_are_dropped_on_a_surprise():
     assert (automata.remember(memory, obs, 16).plan == -1).all()
 
 
+@pytest.mark.slow
 def test_a_flip_to_learn_shows_neighbourhoods_that_the_model_thinks_new():
     agent, state, _ = learned()
     memory = agent.policy(state).init(None, 1)

@@ -8,8 +8,8 @@
   results say what control is worth once the rule is known, not what an agent can do.
 
 So rule − evidence is the price of partial knowledge, evidence − none the value of evidence to an
-agent that cannot gather it by itself. All that differs is the numbers at the end of an
-observation: with the same network and budget the three are compared like with like.
+agent that cannot gather it by itself. `rule` and `evidence` are the same network on other numbers.
+`none` has fewer inputs: no table, and with `conv` nothing to look up in it (`nn.look_up`).
 
 In an exam of several trials under one rule, evidence is kept from one to the next. Training never
 shows that: there a rule lasts for an episode.

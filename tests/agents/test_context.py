@@ -134,22 +134,25 @@ def test_every_cell_looks_up_its_entry_and_those_after_flips(length):
     rng = np.random.default_rng(length)
     cells = rng.integers(2, size=(5, length)).astype(np.float32)
     given = rng.random((5, 16), np.float32)
-    said = np.asarray(nn.look_up(jnp.asarray(cells), given, ELEMENTARY, Space((length,))))
+    said = np.asarray(
+        nn.look_up(jnp.asarray(cells), jnp.asarray(given), ELEMENTARY, Space((length,)))
+    )
 
     def entry(row, site):
         left, right = row[site - 1], row[(site + 1) % length]
         return int(4 * left + 2 * row[site] + right)
 
-    for row, known, by_site in zip(cells, given, said, strict=True):
+    by_tape = np.moveaxis(said.reshape(2, -1, length, 5), (3, 2), (0, 1))
+    for row, known, by_site in zip(cells, given, by_tape, strict=True):
         for site in range(length):
             wanted = {(known[e], known[8 + e]) for e in [entry(row, site)]}
             for neighbour in {(site - 1) % length, site, (site + 1) % length}:
                 flipped = row.copy()
                 flipped[neighbour] = 1 - flipped[neighbour]
                 wanted.add((known[entry(flipped, site)], known[8 + entry(flipped, site)]))
-            assert set(map(tuple, by_site[site].reshape(-1, 2))) == wanted
+            assert set(map(tuple, by_site[site].T)) == wanted
             own = known[entry(row, site)], known[8 + entry(row, site)]
-            assert tuple(by_site[site][:2]) == own
+            assert tuple(by_site[site][:, 0]) == own
 
 
 @pytest.mark.parametrize("layer_norm", [False, True])

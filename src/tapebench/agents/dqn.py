@@ -74,13 +74,17 @@ class Options:
     }
     """Options for short tapes: few weights, short chunks. Tests train agents of this size."""
     SEARCH: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "learning_rate": (2.5e-4, 5e-4, 1e-3),
-        "discount": (0.9, 0.98, 1.0),
-        "target_every": (250, 1000),
+        "channels": (16, 32),
+        "depth": (2, 3),
+        "layer_norm": (False, True),
+        "learning_rate": (5e-4, 1e-3, 2e-3),
+        "discount": (0.9, 1.0),
+        "n_step": (1, 2, 4),
+        "target_every": (100, 300, 1000),
+        "steps_per_update": (2, 4, 8),
         "batch": (128, 256),
         "replay_size": (50_000, 200_000),
         "epsilon_end": (0.05, 0.2),
-        "dueling": (True, False),
     }
     """Values to search when tuning; a variant searches what it adds, see `tools/tune.py`."""
     LATER: ClassVar[Mapping[str, Any]] = {"layer_norm": False}

@@ -34,15 +34,17 @@ of all training at 128 and 256 units; at 64 it would be slower."""
 
 
 class Norm(eqx.Module):
-    """LayerNorm of the last axis."""
+    """LayerNorm of the last axis, or of another."""
 
     scale: Float32[Array, " F"]
     shift: Float32[Array, " F"]
 
-    def __call__(self, x: Float32[Array, "*B F"]) -> Float32[Array, "*B F"]:
-        centred = x - x.mean(axis=-1, keepdims=True)
-        variance = jnp.square(centred).mean(axis=-1, keepdims=True)
-        return centred * jax.lax.rsqrt(variance + 1e-5) * self.scale + self.shift
+    def __call__(self, x: Float32[Array, "*_"], axis: int = -1) -> Float32[Array, "*_"]:
+        centred = x - x.mean(axis=axis, keepdims=True)
+        variance = jnp.square(centred).mean(axis=axis, keepdims=True)
+        others = [other for other in range(x.ndim) if other != axis % x.ndim]
+        scale, shift = (jnp.expand_dims(leaf, others) for leaf in (self.scale, self.shift))
+        return centred * jax.lax.rsqrt(variance + 1e-5) * scale + shift
 
 
 class Mlp(eqx.Module):
@@ -94,8 +96,12 @@ class Conv(eqx.Module):
 
     def cells(
         self, obs: Float32[Array, "*B D"], latent: Float32[Array, "*B Z"] | None = None
-    ) -> Float32[Array, "*B L channels"]:
-        """Features of every cell."""
+    ) -> Float32[Array, "channels L batch"]:
+        """Features of every cell, of all observations in a row.
+
+        The batch is the last axis here: a product with a matrix of few channels is then one with
+        many columns, which a CPU multiplies half as fast again as one with many rows.
+        """
         obs, context = jnp.split(obs, [obs.shape[-1] - table_size(self.family)], axis=-1)
         layout = Layout(self.length)
         parts = [layout.time_column(obs), context, *([] if latent is None else [latent])]
@@ -105,34 +111,40 @@ class Conv(eqx.Module):
         inputs = per_cell(obs, self.length)
         if self.family is not None:
             said = look_up(layout.cells(obs), context, self.family, Space((self.length,)))
-            inputs = jnp.concatenate([inputs, said], axis=-1)
-        x = linear(first, windows(inputs, self.kernel))
-        x = activate(norm, x + linear(self.episode, shared)[..., None, :])
+            inputs = jnp.concatenate([inputs, said])
+        x = apply(first, windows(inputs, self.kernel, sites=1, features=0))
+        x = activate(norm, x + apply(self.episode, batch_last(shared))[:, None], axis=0)
         for layer, norm in zip(rest, norms, strict=True):
-            x = activate(norm, linear(layer, windows(x, self.kernel)))
-        mean = x.mean(axis=-2, keepdims=True)
-        return activate(last, linear(self.here, x) + linear(self.everywhere, mean))
+            around = windows(x, self.kernel, sites=1, features=0)
+            x = activate(norm, apply(layer, around), axis=0)
+        mixed = apply(self.here, x) + apply(self.everywhere, x.mean(axis=1))[:, None]
+        return activate(last, mixed, axis=0)
 
     def features(
         self, obs: Float32[Array, "*B D"], latent: Float32[Array, "*B Z"] | None = None
     ) -> Float32[Array, "*B channels"]:
         """The mean over the ring, the same for a turned tape."""
-        return self.cells(obs, latent).mean(axis=-2)
+        return self._pool(self.cells(obs, latent), obs)
 
     def __call__(
         self, obs: Float32[Array, "*B D"], latent: Float32[Array, "*B Z"] | None = None
     ) -> Float32[Array, "*B L"]:
         """Action values, one per cell."""
         x = self.cells(obs, latent)
-        return duel(linear(self.head, x)[..., 0], self.value, x.mean(axis=-2))
+        values = apply(self.head, x)[0].T.reshape(*obs.shape[:-1], self.length)
+        return duel(values, self.value, self._pool(x, obs))
+
+    @staticmethod
+    def _pool(x: Array, obs: Array) -> Array:
+        return x.mean(axis=1).T.reshape(*obs.shape[:-1], -1)
 
 
 Network = Mlp | Conv
 
 
-def activate(norm: Norm | None, x: Float32[Array, "*B F"]) -> Float32[Array, "*B F"]:
-    """What a hidden layer hands on: normalised if it is to be, and rectified."""
-    return jax.nn.relu(x if norm is None else norm(x))
+def activate(norm: Norm | None, x: Float32[Array, "*_"], axis: int = -1) -> Float32[Array, "*_"]:
+    """What a hidden layer hands on: normalised along this axis if it is to be, and rectified."""
+    return jax.nn.relu(x if norm is None else norm(x, axis))
 
 
 def duel(
@@ -212,6 +224,18 @@ def linear(layer: eqx.nn.Linear, x: Float32[Array, "*B F"]) -> Float32[Array, "*
     return (_product(layer.weight, x) if is_wide else x @ layer.weight.T) + layer.bias
 
 
+def apply(layer: eqx.nn.Linear, x: Float32[Array, " F *rest"]) -> Float32[Array, " outputs *rest"]:
+    """An Equinox layer on the first axis."""
+    assert layer.bias is not None
+    y = layer.weight @ x.reshape(len(x), -1) + layer.bias[:, None]
+    return y.reshape(-1, *x.shape[1:])
+
+
+def batch_last(x: Float32[Array, "*B F"]) -> Float32[Array, "F batch"]:
+    """A batch of any shape as columns."""
+    return x.reshape(-1, x.shape[-1]).T
+
+
 @jax.custom_vjp
 def _product(weight: Array, x: Array) -> Array:
     """`x @ weight.T`, with a gradient that is written for speed."""
@@ -250,11 +274,11 @@ def gru(
     return new + jax.nn.sigmoid(keep + keep_from) * (hidden - new)
 
 
-def per_cell(obs: Float32[Array, "*B D"], length: int) -> Float32[Array, "*B L channels"]:
-    """An observation by cell, with the goal if it is observed."""
+def per_cell(obs: Float32[Array, "*B D"], length: int) -> Float32[Array, "channels L batch"]:
+    """An observation by cell, with the goal if it is observed; the batch is the last axis."""
     layout = Layout(length)
     cells, goal = layout.cells(obs), layout.goal(obs)
-    return jnp.stack([cells, goal] if goal.shape[-1] else [cells], axis=-1)
+    return jnp.stack([batch_last(each) for each in (cells, goal) if each.shape[-1]])
 
 
 def case_shares(
@@ -283,20 +307,23 @@ def look_up(
     context: Float32[Array, "*B numbers"],
     family: Family,
     sites: Space,
-) -> Float32[Array, "*B L entries"]:
-    """What the context says of the entry that each cell reads: whether it was seen, and its value.
+) -> Float32[Array, "answers L batch"]:
+    """What the context says of the entries that a cell reads: whether each was seen, then what
+    each is. The batch is the last axis.
 
-    Then the same with each of the cells flipped that it reads. A cell reads a weighted sum of its
-    neighbourhood, so what a flip changes is known from the weights.
+    The first entry is the one it reads now, the others those with each of the cells flipped that it
+    reads. A cell reads a weighted sum of its neighbourhood, so what a flip changes is known from
+    the weights.
     """
     read, weights = _neighbourhood(family, sites)
     codes = family.codes(cells.reshape(*cells.shape[:-1], *sites.shape), sites)
     codes = codes.reshape(*cells.shape, 1)
     flipped = codes + weights * (1.0 - 2.0 * cells[..., read])
     codes = jnp.concatenate([codes, flipped], axis=-1)
-    is_entry = (codes[..., None] == np.arange(family.entries)).astype(jnp.float32)
-    known = context.reshape(*context.shape[:-1], 1, 2, family.entries)
-    return (is_entry @ jnp.swapaxes(known, -1, -2)).reshape(*cells.shape, -1)
+    codes = jnp.moveaxis(codes.reshape(-1, *codes.shape[-2:]), 0, -1).swapaxes(0, 1)
+    known = batch_last(context).reshape(2, family.entries, 1, 1, -1)
+    said = [jnp.where(codes == entry, known[:, entry], 0.0) for entry in range(family.entries)]
+    return sum(said[1:], said[0]).reshape(-1, *codes.shape[1:])
 
 
 @cache
@@ -312,16 +339,20 @@ def _neighbourhood(family: Family, sites: Space) -> tuple[np.ndarray, np.ndarray
     return np.ravel_multi_index(places, sites.shape), weights[read].astype(np.float32)
 
 
-def windows(x: Float32[Array, "*B L C"], kernel: int) -> Float32[Array, "*B L window"]:
-    """Each cell's neighbourhood on the ring.
+def windows(
+    x: Float32[Array, "*_"], kernel: int, *, sites: int = -2, features: int = -1
+) -> Float32[Array, "*_"]:
+    """Each cell's neighbourhood on the ring; `sites` and `features` are axes.
 
     With a linear layer behind it this is a circular convolution. Written so, since the gradient
     of XLA's own convolution inside a compiled loop is some twenty times slower on a CPU.
     """
     left, right = kernel // 2, kernel - 1 - kernel // 2
-    length = x.shape[-2]
-    ring = jnp.concatenate([x[..., length - left :, :], x, x[..., :right, :]], axis=-2)
-    return jnp.concatenate([ring[..., i : i + length, :] for i in range(kernel)], axis=-1)
+    length = x.shape[sites]
+    cut = partial(jax.lax.slice_in_dim, axis=sites)
+    ends = [cut(x, length - left, length), x, cut(x, 0, right)]
+    ring = jnp.concatenate(ends, axis=sites)
+    return jnp.concatenate([cut(ring, i, i + length) for i in range(kernel)], axis=features)
 
 
 def layers(key: PRNGKeyArray, *sizes: tuple[int, int]) -> tuple[eqx.nn.Linear, ...]:

@@ -64,8 +64,11 @@ class Options(rounds.Options):
     }
     """Options for short tapes: few weights, short chunks. Tests train agents of this size."""
     SEARCH: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "channels": (16, 32),
+        "depth": (2, 3),
+        "layer_norm": (False, True),
         "learning_rate": (5e-4, 1e-3, 2e-3),
-        "discount": (0.9, 0.98, 1.0),
+        "discount": (0.9, 1.0),
         "trace": (0.5, 0.8, 0.95),
         "entropy_weight": (0.003, 0.01, 0.03),
         "value_weight": (0.1, 0.5),

@@ -55,8 +55,10 @@ class Config(rounds.Options):
     }
     """Options for short tapes: few weights, short chunks. Tests train agents of this size."""
     SEARCH: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "channels": (32, 64),
+        "depth": (2, 3),
         "learning_rate": (5e-4, 1e-3, 2e-3),
-        "discount": (0.9, 0.98, 1.0),
+        "discount": (0.9, 1.0),
         "trace": (0.0, 0.5, 0.9),
         "epsilon_end": (0.02, 0.05, 0.2),
         "epochs": (2, 4),

@@ -72,6 +72,14 @@ def test_by_default_actions_go_along_in_rad_and_curl_has_no_labels_to_spoil():
     assert agents.configure("curl").augment == "shift+flip"
 
 
+@pytest.mark.parametrize("name", ["rad", "curl"])
+def test_on_a_network_that_commutes_with_rotation_only_the_flip_is_left(name):
+    assert agents.configure(name, network="conv").augment == "flip"
+    # Whoever asks for more gets it.
+    asked = agents.configure(name, network="conv", augment="shift-with-action+flip")
+    assert asked.augment == "shift-with-action+flip"
+
+
 def test_the_ablation_does_both_and_leaves_actions_alone():
     batch = transitions(0, 512)[0]
     augment = jax.jit(rad.augmentation("shift+flip", 16, 1, 0.2))

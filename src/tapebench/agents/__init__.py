@@ -26,7 +26,19 @@ if TYPE_CHECKING:
     from tapebench import env as envs
     from tapebench.agents.api import Agent, Make
 
-NAMES = ("dqn", "rad", "curl", "pearl", "pqn", "ppo", "ppo-dr", "rppo", "dreamer", "automata")
+NAMES = (
+    "dqn",
+    "rad",
+    "curl",
+    "pearl",
+    "drqn",
+    "pqn",
+    "ppo",
+    "ppo-dr",
+    "rppo",
+    "dreamer",
+    "automata",
+)
 """The agents of the package, each the name of its module, where a hyphen is an underscore."""
 
 PATH = "TAPEBENCH_PATH"

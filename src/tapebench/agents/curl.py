@@ -4,7 +4,8 @@
 
 q are the features of one random transform of the observations, k those of another by a copy of
 the network that follows it slowly, W is learned. The transforms are those of `rad`; here they make
-pairs to be told from others and touch no label of the DQN loss, so both of the paper's stay on.
+pairs to be told from others and touch no label of the DQN loss, so both of the paper's stay on:
+`shift+flip`. The features of `conv` are the same for a rotated tape, so there it is `flip` alone.
 
 Deviations from Srinivas et al.:
 
@@ -41,12 +42,16 @@ class Config(rad.Config):
     }
     """Values to search when tuning; a variant searches what it adds, see `tools/tune.py`."""
 
-    augment: str = "shift+flip"
-    """`shift-with-action`, `shift`, `flip`, or one of the former `+flip`; actions are not used."""
+    augment: str | None = None
+    """`shift-with-action`, `shift`, `flip`, or one of the former `+flip`; actions are not used. By
+    default `shift+flip` with `mlp` and `flip` with `conv`, whose features do not turn."""
     curl_weight: float = 0.01
     """λ, the weight of the contrastive loss."""
     momentum: float = 0.99
     """What the slow copy keeps of itself in each update."""
+
+    usual: ClassVar[str] = "shift+flip"
+    """See `rad.Config`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -19,8 +19,8 @@ Deviations from Mnih et al.:
 6. targets look n steps ahead instead of one, as in Rainbow (Hessel et al. 2018) and like there
    without regard to the exploration in between (`n_step=1` undoes it).
 
-RAD is this with `augment`, CURL with `auxiliary`; PEARL brings an `Algorithm` of its own into the
-same loop, which is the second half of this file.
+RAD is this with `augment`, CURL with `auxiliary`; PEARL and DRQN bring an `Algorithm` of their own
+into the same loop, which is the second half of this file.
 """
 
 from __future__ import annotations
@@ -139,8 +139,11 @@ class Options:
     chunk: int = 1_000
     """Environment steps in one call of `train`."""
 
+    networks: ClassVar[tuple[str, ...]] = nn.NETWORKS
+    """What `network` may be."""
+
     def __post_init__(self) -> None:
-        one_of("network", self.network, nn.NETWORKS)
+        one_of("network", self.network, self.networks)
         check_counts(self, "width", "channels", "depth", "kernel", "batch", "n_step")
         check_counts(
             self, "replay_size", "warmup", "epsilon_steps", "target_every", "num_envs", "chunk"
@@ -181,8 +184,10 @@ class Config(Options):
 class Learner:
     """Parameters and the optimiser state."""
 
-    network: nn.Network
-    target: nn.Network
+    network: Any
+    """A network, or a model that remembers and holds one."""
+    target: Any
+    """What it was at the last renewal."""
     extra: Any
     """Parameters of the auxiliary loss; they are learned too."""
     slow: Any
@@ -301,8 +306,10 @@ def _algorithm(
             updates=jnp.int32(0),
         )
 
-    def values(key: Array, learner: Learner, stored: Replay, obs: Array) -> Array:
-        return learner.network(obs)
+    def values(
+        key: Array, learner: Learner, stored: Replay, memory: Any, obs: Array
+    ) -> tuple[Any, Array]:
+        return memory, learner.network(obs)
 
     def update(key: Array, learner: Learner, stored: Replay) -> tuple[Learner, dict[str, Array]]:
         draw_key, augment_key, extra_key = jax.random.split(key, 3)
@@ -355,8 +362,9 @@ class Algorithm:
     name: str
     init: Callable[[Array], Any]
     """Key -> learner, a pytree of arrays."""
-    values: Callable[[Array, Any, Replay, Array], Array]
-    """Key, learner, replay and observations `[E, D]` -> action values `[E, A]` to explore by."""
+    values: Callable[[Array, Any, Replay, Any, Array], tuple[Any, Array]]
+    """Key, learner, replay, memory of play and observations `[E, D]` -> the memory after them, and
+    action values `[E, A]` to explore by."""
     update: Callable[[Array, Any, Replay], tuple[Any, dict[str, Array]]]
     """Key, learner and replay -> the learner after one update, and scalars to watch."""
     begin: Callable[[Any, int], Any]
@@ -367,6 +375,10 @@ class Algorithm:
     """The `note` of its policy, where it remembers its actions."""
     recall: Callable[[Any], Array] | None = None
     """The `recall` of its policy, where it remembers anything."""
+    start: Callable[[int], Any] = lambda num: ()
+    """Number of environments -> the memory of play before any observation."""
+    mark: Callable[[Any, Array], Any] = lambda memory, action: memory
+    """Memory of play and the actions `[E]` that were taken -> memory."""
 
 
 @jax.tree_util.register_dataclass
@@ -381,6 +393,8 @@ class State:
     key: Key[Array, ""]
     steps: Int32[Array, ""]
     """Environment steps so far."""
+    memory: Any = ()
+    """What play remembers of the environments, before their present observations."""
 
 
 def build(config: Options, env: Env, params: envs.EnvParams, algorithm: Algorithm) -> Agent:
@@ -419,6 +433,7 @@ def _init(
         env=state,
         key=key,
         steps=jnp.int32(0),
+        memory=algorithm.start(config.num_envs),
     )
 
 
@@ -433,7 +448,7 @@ def _train(
         """One step of every environment."""
         state, obs = carry
         key, value_key, explore_key = jax.random.split(state.key, 3)
-        values = algorithm.values(value_key, state.learner, state.replay, obs)
+        memory, values = algorithm.values(value_key, state.learner, state.replay, state.memory, obs)
         action = explore(explore_key, values, epsilon(config, state.steps))
         obs, after, reward, terminated, truncated, _info = step(None, state.env, action, params)
         state = replace(
@@ -442,6 +457,7 @@ def _train(
             env=after,
             key=key,
             steps=state.steps + config.num_envs,
+            memory=algorithm.mark(memory, action),
         )
         return (state, obs), loop.step_metrics(reward, terminated, truncated)
 
@@ -465,12 +481,17 @@ def _train(
 
 
 def make_network(
-    key: PRNGKeyArray, config: Options, env: Env, size: int, latent_size: int = 0
+    key: PRNGKeyArray,
+    config: Options,
+    env: Env,
+    size: int,
+    latent_size: int = 0,
+    kind: str | None = None,
 ) -> nn.Network:
-    """The network that a config asks for."""
+    """The network that a config asks for, or one of another kind."""
     return nn.make(
         key,
-        config.network,
+        kind or config.network,
         length=env.length,
         observation_size=size,
         num_actions=env.num_actions,

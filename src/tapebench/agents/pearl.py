@@ -227,9 +227,11 @@ def _algorithm(config: Config, env: envs.TapeEnv, size: int) -> dqn.Algorithm:
             updates=jnp.int32(0),
         )
 
-    def values(key: Array, learner: Learner, stored: Replay, obs: Array) -> Array:
+    def values(
+        key: Array, learner: Learner, stored: Replay, memory: Any, obs: Array
+    ) -> tuple[Any, Array]:
         past = replay.past(stored, replay.present(stored), config.context)
-        return learner.model.network(obs, learner.model.believe(past).draw(key))
+        return memory, learner.model.network(obs, learner.model.believe(past).draw(key))
 
     def update(key: Array, learner: Learner, stored: Replay) -> tuple[Learner, dict[str, Array]]:
         draw_key, z_key, next_key = jax.random.split(key, 3)

@@ -3,15 +3,19 @@
 A transform acts on a whole batch in each update, never when acting. The tape's own are a rotation
 and the inversion of cells:
 
-- `shift-with-action`, the default: both observations of a transition are rotated by the same random
-  amount, and the action with them. Rules commute with rotation, so the result is a transition that
-  might have happened: this changes no label;
+- `shift-with-action`, the default with `mlp`: both observations of a transition are rotated by the
+  same random amount, and the action with them. Rules commute with rotation, so the result is a
+  transition that might have happened: this changes no label;
 - `shift`: the action is left alone. Action a names a place, so this changes what the label means;
-- `flip`: every cell of either observation is inverted with a small probability. A tape with
-  another cell is another tape, so this changes what the label means;
+- `flip`, the default with `conv`: every cell of either observation is inverted with a small
+  probability. A tape with another cell is another tape, so this changes what the label means;
 - `shift+flip`: the narrowest reading of the paper, which names "bit shifts and bit flips" and says
   neither whether actions are rotated nor how far and how often. It is the ablation
   `rad-label-shift`, see ADR 23.
+
+A network that commutes with rotation learns the same from a transition and from the rotated one:
+`shift-with-action` changes nothing there but rounding, and a flip is all that is left. So whether
+the shift helps is asked of `mlp`, of `rad-mlp` beside `dqn-mlp`.
 
 Deviations from Laskin et al.:
 
@@ -51,24 +55,26 @@ class Config(dqn.Options):
     }
     """Values to search when tuning; a variant searches what it adds, see `tools/tune.py`."""
 
-    augment: str = "shift-with-action"
-    """`shift-with-action`, `shift`, `flip`, or one of the former `+flip`."""
+    augment: str | None = None
+    """`shift-with-action`, `shift`, `flip`, or one of the former `+flip`; by default the first with
+    `mlp` and `flip` with `conv`."""
     max_shift: int | None = None
     """Cells to rotate by at most, either way; by default any if the action goes along, else 1."""
     flip_probability: float = 0.01
     """Of a cell to be inverted by a `flip`: one in three tapes of 32 cells, on average."""
 
+    usual: ClassVar[str] = "shift-with-action"
+    """`augment` by default, on a network that does not commute with rotation."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_augment(self)
-
-
-def check_augment(config: Config) -> None:
-    """Raise a `ValueError` if the fields above make no sense."""
-    one_of("augment", config.augment, TRANSFORMS)
-    check_shares(config, "flip_probability")
-    if config.max_shift is not None:
-        check_counts(config, "max_shift")
+        if self.augment is None:
+            usual = "flip" if self.network == "conv" else self.usual
+            object.__setattr__(self, "augment", usual)
+        one_of("augment", str(self.augment), TRANSFORMS)
+        check_shares(self, "flip_probability")
+        if self.max_shift is not None:
+            check_counts(self, "max_shift")
 
 
 def rotate(
@@ -98,9 +104,10 @@ def flip_at_random(
 
 @cache
 def augmentation(
-    name: str, length: int, max_shift: int | None, flip_probability: float
+    name: str | None, length: int, max_shift: int | None, flip_probability: float
 ) -> dqn.Augment:
     """A transform by name. Cached, so that programs are compiled once."""
+    assert name is not None, "a config has chosen"
     moves, with_action, flips = "shift" in name, "with-action" in name, "flip" in name
     if max_shift is None:
         max_shift = length // 2 if with_action else 1
@@ -125,7 +132,7 @@ def augmentation(
 
 def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:
     """Build RAD for this environment: DQN on augmented observations."""
-    if env.num_actions != env.length and "with-action" in config.augment:
+    if env.num_actions != env.length and "with-action" in str(config.augment):
         raise ValueError("shift-with-action needs one action per cell: use another augment")
     augment = augmentation(config.augment, env.length, config.max_shift, config.flip_probability)
     return dqn.make_variant(config, env, params, name="rad", augment=augment)

@@ -73,6 +73,20 @@ class Sequences(NamedTuple):
     """Whether the action ended the episode, by success or at the horizon."""
 
 
+class Episodes(NamedTuple):
+    """B pieces of T steps in a row each, from the start of an episode on; others may follow it."""
+
+    obs: Float32[Array, "T+1 B D"]
+    """Before and after every step."""
+    action: Int32[Array, "T B"]
+    reward: Float32[Array, "T B"]
+    """What the action paid."""
+    ended: Bool[Array, "T B"]
+    """Whether the action ended the episode, by success or at the horizon."""
+    is_known: Bool[Array, "T B"]
+    """Whether the step was made by now, and all of its episode before it is still kept."""
+
+
 class Places(NamedTuple):
     """Where some transitions are."""
 
@@ -157,6 +171,25 @@ def draw_sequences(key: PRNGKeyArray, replay: Replay, num: int, length: int) -> 
         reward=_get(replay.reward, row, env),
         is_first=_get(replay.t, row, env) == 0,
         ended=_get(replay.t, after, env) == 0,
+    )
+
+
+def draw_episodes(key: PRNGKeyArray, replay: Replay, num: int, length: int) -> Episodes:
+    """The episodes of uniformly chosen complete transitions, and what followed them, as pieces of
+    `length` steps, with repetition. There must be a transition."""
+    chosen = sample_transitions(key, replay, num)
+    t = _get(replay.t, _rows(replay, chosen.ago), chosen.env).astype(jnp.int32)
+    first = jnp.minimum(chosen.ago + t, replay.filled)
+    ago, env = first - jnp.arange(length + 1)[:, None], chosen.env
+    # What comes after the present is shown as the present again: rows go round in a ring.
+    row = _rows(replay, jnp.maximum(ago, 0))
+    starts = _get(replay.t, row, env) == 0
+    return Episodes(
+        obs=_observation(replay, row, env),
+        action=_get(replay.action, row[:-1], env).astype(jnp.int32),
+        reward=_get(replay.reward, row[:-1], env),
+        ended=starts[1:],
+        is_known=(ago[:-1] > 0) & (jnp.cumsum(starts[:-1], axis=0) > 0),
     )
 
 

@@ -33,6 +33,7 @@ from tapebench.experiments.paper_tables import published_tables as tables_of_pap
 from tapebench.experiments.variants import curve_panels
 from tapebench.report.figures import Picture, lines
 from tapebench.report.tables import Column
+from tapebench.runs import tuning
 from tapebench.runs.published import directory, piece_files
 from tapebench.runs.tracks import get_track
 
@@ -44,8 +45,8 @@ FIGURES = PAGES / "results.json"
 SEARCHES = (None, "sizes", "returns")
 """In the order in which they are made."""
 
-STEPS = 200_000
-"""Of a search, unless said otherwise."""
+SHOWN = 12
+"""Trials of a search that a page shows."""
 
 ASKED = ("agent", "config", "seed", "split", "train_on", "length", "horizon", "steps")
 
@@ -186,20 +187,20 @@ def tuning_lines(agent: str) -> Iterable[str]:
     """What the search of each network found."""
     notes = TUNING / f"{agent}.md"
     yield notes.read_text() if notes.is_file() else ""
+    yield from halving_lines(agent)
     every = [json.loads(path.read_text()) for path in TUNING.glob("*.json")]
     ours = [search for search in every if search["agent"] == agent]
     for search in sorted(
         ours, key=lambda search: (search["network"], SEARCHES.index(search["then"]))
     ):
         network = search["network"]
-        flags = f" --then {search['then']}" if search["then"] else ""
-        flags += f" --steps {search['steps']}" if search["steps"] != STEPS else ""
+        which = f", {search['then']}" if search["then"] else ""
         first = "the best so far" if search["then"] else "the default when the search began"
         yield (
-            f"Network `{network}`: `python tools/tune.py {agent} --network {network}{flags}`, "
-            f"{search['steps']:,} steps, {search['seeds']} seeds, trained on one side of the split "
-            "`tuning` and judged by success on the other. No rule that is held out in `fps30` or "
-            f"`matched30` takes part. The first row is {first}."
+            f"An earlier search, network `{network}`{which}: {search['steps']:,} steps at 32 "
+            f"cells, {search['seeds']} seeds, trained on one side of the split `tuning` and judged by "
+            "success on the other. No rule that is held out in `fps30` or `matched30` takes part. "
+            f"The first row is {first}."
         )
         trials = sorted(search["trials"], key=lambda row: row["trial"])
         names = list(search["space"])
@@ -213,6 +214,57 @@ def tuning_lines(agent: str) -> Iterable[str]:
             if row["validation"]
         ]
         yield markdown_table((*(f"`{name}`" for name in names), "trained on", "validation"), rows)
+
+
+def halving_lines(agent: str) -> Iterable[str]:
+    """What the searches by successive halving have found so far."""
+    for path in sorted((TUNING / "core").glob("*.json")):
+        document = json.loads(path.read_text())
+        if document["agent"] != agent:
+            continue
+        search = tuning.from_document(document)
+        options, network = search.options(), search.fixed["network"]
+        planned, made = tuning.num_runs(len(options)), sum(map(len, search.rows.values()))
+        missing = f" **Not finished**: {planned - made} of {planned} runs are still to come."
+        yield (
+            f"Network `{network}`: `python tools/tune.py {agent} --network {network}`, successive "
+            f"halving on the part `folds-tuning` at 9 cells and 4 steps, {search.steps:,} steps a "
+            f"run, {len(options)} trials, {document['seconds'] / 3600:.1f} core-hours. Success on "
+            "rules held out, beyond reflex and all, and on those trained on: means over seeds, "
+            "each with another piece held out, so rows of as many seeds are alike in what they were "
+            "asked." + (missing if made < planned else "")
+        )
+        most = {
+            trial: max(seeds for seeds in tuning.SEEDS if seeds <= len(rows))
+            for trial, rows in search.rows.items()
+            if len(rows) >= tuning.SEEDS[0]
+        }
+        names = list(search.space)
+        usual = vars(agents.configure(agent, **search.fixed))
+        order = sorted(
+            most, key=lambda trial: (-most[trial], search.order(most[trial]).index(trial))
+        )
+        rows = [
+            (
+                *(f"`{options[trial].get(name, usual[name])}`" for name in names),
+                most[trial],
+                *(
+                    f"{np.mean([row[score] for row in search.rows[trial]]):.3f}"
+                    for score in (tuning.STRATUM, "validation", "training")
+                ),
+            )
+            for trial in order[:SHOWN]
+        ]
+        heads = (
+            *(f"`{name}`" for name in names),
+            "seeds",
+            "beyond reflex",
+            "held out",
+            "trained on",
+        )
+        yield markdown_table(heads, rows)
+        if len(order) > SHOWN:
+            yield f"The best {SHOWN} of {len(order)}; the document has them all."
 
 
 def result_lines(agent: str) -> Iterable[str]:

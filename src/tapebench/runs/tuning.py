@@ -39,6 +39,9 @@ SHARE = 3
 HOURS = 1.5
 """Core-hours that each agent's search may take."""
 
+PATIENCE = 100
+"""Draws for each trial after which there are no other combinations, or hardly any."""
+
 PROBES = 6
 """Trials whose first seed says how long a run takes, and so how many trials there are."""
 
@@ -68,9 +71,8 @@ class Search:
         defaults = agents.read_config(self.agent, vars(agents.configure(self.agent, **self.fixed)))
         seen = [{name: defaults[name] for name in self.space}]
         drawn: list[Options] = [dict(self.fixed)]
-        most = math.prod(len({*values, seen[0][name]}) for name, values in self.space.items())
         number = 0
-        while len(drawn) < min(self.trials, most):
+        while len(drawn) < self.trials and number < PATIENCE * self.trials:
             number += 1
             trial = {
                 name: values[int(seeding.generator(number, "tune", name).integers(len(values)))]

@@ -120,6 +120,10 @@ def test_a_track_over_folds_is_one_table_with_the_cost_of_unseen(capsys, tmp_pat
     assert code == 0
     assert "TAPE folded: strict success on rules seen and unseen" in out
     assert "TAPE folded: the cost of unseen" in out
+    last = out.splitlines()[-4:]
+    starts = ("Acts on the law", "What an unseen rule costs", "To try next", "report: ")
+    assert all(line.startswith(start) for line, start in zip(last, starts, strict=True))
+    assert "without memory of the episode: ppo-mlp" in last[0]
     assert len(load_results(tmp_path).paths) == 4
     assert [path.name for path in (tmp_path / "episodes").iterdir()] == ["folded-ppo-folds-0.tape"]
     code, out, err = tape(capsys, *command, "--json")
@@ -128,6 +132,7 @@ def test_a_track_over_folds_is_one_table_with_the_cost_of_unseen(capsys, tmp_pat
     (row,) = (row for row in document["rows"] if row["kind"] == "agent")
     (costs,) = document["folds"]
     assert costs["seeds"] == {"folds-0": 2, "folds-1": 2}
+    assert [*document["verdicts"][0].values()] == last[:3]
     assert row["drop"] == costs["cost"]["all"]["cost"]
     assert row["seeds"] == row["wanted"] == 4
     code, out, _ = tape(capsys, "unseen", str(tmp_path), "--json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +19,7 @@ from tapebench.cli.train import name_remade, parse_seeds
 if TYPE_CHECKING:
     from tapebench.exam.baselines import Baseline
     from tapebench.report.summary import Summary
+    from tapebench.report.verdict import Verdict
     from tapebench.runs.executors import Executor
     from tapebench.runs.plan import Plan
 
@@ -114,14 +116,17 @@ class Bench:
 
         baselines, unkept = self.measure_baselines(planned)
         summary = summarise_plan(planned, self.results, baselines, failures)
+        verdicts = self.reach_verdicts(summary)
         # Printed before it is written: a full disk takes no result with it.
         place = self.results / "report" / "index.html"
         if self.json:
-            print(json.dumps(summary_document(summary, place)), flush=True)
+            print(json.dumps(summary_document(summary, verdicts, place)), flush=True)
         else:
             print_summary(summary, self.results)
         try:
-            self.write_report(planned, summary, baselines)
+            self.write_report(planned, summary, verdicts, baselines)
+            if not self.json:
+                print("\n".join(line for verdict in verdicts for line in verdict.lines))
             print(f"report: {place}", file=sys.stderr if self.json else sys.stdout)
         except (ValueError, OSError) as error:
             unkept.append(error_line(error))
@@ -130,7 +135,28 @@ class Bench:
         if summary.failures or unkept:
             raise SystemExit(1)
 
-    def write_report(self, planned: Plan, summary: Summary, baselines: dict[str, Baseline]) -> Path:
+    def reach_verdicts(self, summary: Summary) -> list[Verdict]:
+        """What the runs over folds come to, with lesions of one run for each fold."""
+        from tapebench.report.verdict import verdict
+        from tapebench.runs import evaluation
+
+        verdicts = []
+        for fold_set in summary.sets:
+            runs = {
+                agent: [self.results / entry.specs[0]["id"] for _, entry in fold_set.entries(agent)]
+                for agent in fold_set.runs
+            }
+            with progress() as show:
+                verdicts.append(verdict(fold_set, evaluation.lesion_runs(runs, progress=show)))
+        return verdicts
+
+    def write_report(
+        self,
+        planned: Plan,
+        summary: Summary,
+        verdicts: Sequence[Verdict],
+        baselines: dict[str, Baseline],
+    ) -> Path:
         """The page of all that is in the results directory, with episodes to watch."""
         from tapebench import report
         from tapebench.runs import evaluation
@@ -143,7 +169,7 @@ class Bench:
             self.results,
             title=summary.title,
             failures=summary.failures,
-            facts=summary.facts,
+            facts=(*summary.facts, *(fact for verdict in verdicts for fact in verdict.facts)),
             baselines={exam.hash: baselines for exam in planned.exams},
         )
         name_damage(page.findings.damaged)
@@ -311,7 +337,7 @@ def print_summary(summary: Summary, out: Path) -> None:
         )
 
 
-def summary_document(summary: Summary, place: Path) -> dict[str, Any]:
+def summary_document(summary: Summary, verdicts: Sequence[Verdict], place: Path) -> dict[str, Any]:
     """The main table's figures as one JSON document."""
     from dataclasses import asdict
 
@@ -325,4 +351,11 @@ def summary_document(summary: Summary, place: Path) -> dict[str, Any]:
         "rows": rows,
         "failures": [{"run": run, "reason": reason} for run, reason in summary.failures],
         "report": str(place),
-    } | ({"folds": list(summary.costs)} if summary.costs else {})
+    } | (
+        {
+            "folds": list(summary.costs),
+            "verdicts": [dict(verdict.facts) for verdict in verdicts],
+        }
+        if summary.costs
+        else {}
+    )

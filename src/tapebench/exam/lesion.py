@@ -212,14 +212,12 @@ def summarise(runs: Sequence[Losses], exam: Exam) -> dict[str, Any]:
     """
     steps = runs[0].steps
     lost = {kind: np.mean([run.lost[kind] for run in runs], axis=0) for kind in KINDS}
-    law = (lost["swapped on"] - lost["sham"]).mean(axis=0)
+    owed = law(runs)
     kin = np.array([exam.task.universe.twins(int(rule))[0] for rule in exam.rules])
 
     def interval(by_rule: np.ndarray, rows: np.ndarray) -> dict[str, Any]:
-        _, member = np.unique(kin[rows], return_inverse=True)
-        means = np.bincount(member, by_rule[rows]) / np.bincount(member)
-        over_rules = stats.t_interval(means)
-        return {"lost": over_rules.mean, "interval": [over_rules.low, over_rules.high]}
+        mean = over_rules(by_rule, rows, exam)
+        return {"lost": mean.mean, "interval": [mean.low, mean.high]}
 
     def summary(members: Mapping[str, np.ndarray]) -> dict[str, Any]:
         sides = {side: rows for side, rows in members.items() if len(set(kin[rows])) > 1}
@@ -234,7 +232,7 @@ def summarise(runs: Sequence[Losses], exam: Exam) -> dict[str, Any]:
             for kind in KINDS
         }
         document["law"] = {
-            side: {"rules": len(rows), **interval(law, rows)} for side, rows in sides.items()
+            side: {"rules": len(rows), **interval(owed, rows)} for side, rows in sides.items()
         }
         return document
 
@@ -248,6 +246,19 @@ def summarise(runs: Sequence[Losses], exam: Exam) -> dict[str, Any]:
             for stratum in STRATA
         }
     return document
+
+
+def law(runs: Sequence[Losses]) -> Float64[np.ndarray, " R"]:
+    """What swaps that go on cost beyond the sham under each rule: the mean over steps and runs."""
+    beyond = [run.lost["swapped on"] - run.lost["sham"] for run in runs]
+    return np.mean(beyond, axis=(0, 1))
+
+
+def over_rules(by_rule: np.ndarray, rows: np.ndarray, exam: Exam) -> stats.Interval:
+    """The mean over some rules of an exam, with an interval over them; mirror images count once."""
+    kin = [exam.task.universe.twins(int(rule))[0] for rule in exam.rules[rows]]
+    _, member = np.unique(kin, return_inverse=True)
+    return stats.t_interval(np.bincount(member, by_rule[rows]) / np.bincount(member))
 
 
 @cache

@@ -198,8 +198,8 @@ def tuning_lines(agent: str) -> Iterable[str]:
         first = "the best so far" if search["then"] else "the default when the search began"
         yield (
             f"An earlier search, network `{network}`{which}: {search['steps']:,} steps at 32 "
-            f"cells, {search['seeds']} seeds, trained on one side of the split `tuning` and judged by "
-            "success on the other. No rule that is held out in `fps30` or `matched30` takes part. "
+            f"cells, {search['seeds']} seeds, trained on one side of the split `tuning` and judged "
+            "by success on the other. No rule held out in `fps30` or `matched30` takes part. "
             f"The first row is {first}."
         )
         trials = sorted(search["trials"], key=lambda row: row["trial"])
@@ -231,8 +231,8 @@ def halving_lines(agent: str) -> Iterable[str]:
             f"halving on the part `folds-tuning` at 9 cells and 4 steps, {search.steps:,} steps a "
             f"run, {len(options)} trials, {document['seconds'] / 3600:.1f} core-hours. Success on "
             "rules held out, beyond reflex and all, and on those trained on: means over seeds, "
-            "each with another piece held out, so rows of as many seeds are alike in what they were "
-            "asked." + (missing if made < planned else "")
+            "each with another piece held out, so rows of as many seeds are alike in what they "
+            "were asked." + (missing if made < planned else "")
         )
         most = {
             trial: max(seeds for seeds in tuning.SEEDS if seeds <= len(rows))

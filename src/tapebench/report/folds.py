@@ -189,8 +189,8 @@ def fold_table(fold_set: FoldSet) -> Table:
                 cells += [*fold_set.means(runs, rules).values(), None]
         count = sum(len(training.scores) for training in runs.trainings.values())
         rows.append(Row((*cells, count, _seconds(fold_set, agent)), group=kinds[agent]))
-    references = [_references(fold_set, name) for name in shown]
-    for reference in zip(*references, strict=True):
+    lines = [references(fold_set, name) for name in shown]
+    for reference in zip(*lines, strict=True):
         label, kind, _ = reference[0]
         cells = [label]
         for (_, _, by_rule), rules in zip(reference, shown.values(), strict=True):
@@ -276,7 +276,7 @@ def fold_success_picture(fold_set: FoldSet) -> Picture:
         means = fold_set.means(runs, rules)
         bars = {"seen": cost.seen, "unseen": cost.unseen} if cost else means
         drawn[agent] = {side: bar for side, bar in bars.items() if bar is not None}
-    for label, _, by_rule in _references(fold_set, name):
+    for label, _, by_rule in references(fold_set, name):
         level = fold_set.mean(by_rule, rules)
         if level is not None:
             drawn[label] = {"seen": level, "unseen": level}
@@ -305,7 +305,7 @@ def fold_curve_picture(fold_set: FoldSet) -> Picture:
                 series.append(Series(agent, curves[0].steps, tuple(float(mean) for mean in means)))
         levels = {
             label: level
-            for label, _, by_rule in _references(fold_set, ALL)
+            for label, _, by_rule in references(fold_set, ALL)
             if (level := fold_set.mean(by_rule, fold_set.groups[ALL])) is not None
         }
         panels.append(Panel(title, tuple(series), levels))
@@ -318,16 +318,7 @@ def fold_curve_picture(fold_set: FoldSet) -> Picture:
     )
 
 
-# Pieces
-
-
-def _is_trained_apart(contest: Contest) -> bool:
-    """Whether every agent was trained on what its fold does not hold out, and on all of it."""
-    wanted = frozenset(splits.load(contest.exam.split).train)
-    return all(entry.trained_on == wanted for entry in contest.entries)
-
-
-def _references(fold_set: FoldSet, group: str) -> list[tuple[str, str, np.ndarray]]:
+def references(fold_set: FoldSet, group: str) -> list[tuple[str, str, np.ndarray]]:
     """Name, kind and success by rule of what needs no training, and of what is possible for a
     player that plays for a group of rules."""
     rows = [(name, REFERENCE, line["success"]) for name, line in fold_set.first.baselines.items()]
@@ -335,6 +326,15 @@ def _references(fold_set: FoldSet, group: str) -> list[tuple[str, str, np.ndarra
     rows += [(strata.MEMORYLESS, CEILING, bound.memoryless)]
     rows += [(strata.BLIND, CEILING, bound.blind_ceiling)]
     return [*rows, ("exact ceiling", CEILING, fold_set.first.ceilings)]
+
+
+# Pieces
+
+
+def _is_trained_apart(contest: Contest) -> bool:
+    """Whether every agent was trained on what its fold does not hold out, and on all of it."""
+    wanted = frozenset(splits.load(contest.exam.split).train)
+    return all(entry.trained_on == wanted for entry in contest.entries)
 
 
 def _seconds(fold_set: FoldSet, agent: str) -> float | None:

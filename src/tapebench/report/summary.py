@@ -58,6 +58,8 @@ class Summary:
     failures: tuple[tuple[str, str], ...] = ()
     costs: tuple[dict[str, Any], ...] = ()
     """Over folds, what being unseen costs each agent, see `runs.folds.FoldRuns.as_dict`."""
+    sets: tuple[folds.FoldSet, ...] = ()
+    """The contests over folds that runs of the plan are in."""
 
 
 def summarise_plan(
@@ -102,6 +104,7 @@ def summarise_plan(
         tables=tuple(tables),
         rows=tuple(rows),
         failures=tuple((failure.run, failure.reason) for failure in failures),
+        sets=tuple(sets),
         costs=tuple(runs.as_dict() for fold_set in sets for runs in fold_set.runs.values()),
     )
 

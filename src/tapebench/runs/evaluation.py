@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tapebench.base import files
-from tapebench.exam import bundle, seating
+from tapebench.exam import bundle, lesion, seating
 from tapebench.exam.evaluate import Entrant, Label, Outcome, Trained
 from tapebench.exam.evaluate import evaluate as sit
 from tapebench.exam.exam import Exam, from_identity
@@ -105,6 +106,43 @@ def replay_runs(
         except (ValueError, KeyError, TypeError) as error:
             notes.append(f"{name} cannot be replayed: {error}")
     return notes
+
+
+@dataclass(frozen=True)
+class Lesioned:
+    """What lesions of the memory of an agent's runs cost, or why there are none."""
+
+    losses: tuple[lesion.Losses, ...] = ()
+    exam: Exam | None = None
+    """Of the last run; those of the others differ in which rules they call held out."""
+    reason: str = ""
+
+
+def lesion_runs(
+    runs: Mapping[str, Sequence[Path]],
+    *,
+    progress: Callable[[str, int, int], Any] = lambda stage, done, total: None,
+) -> dict[str, Lesioned]:
+    """Make lesions of the memory of some runs of each agent, in the exam that they sat."""
+    lesioned = {}
+    total, done = sum(map(len, runs.values())), 0
+    for agent, paths in runs.items():
+        losses: list[lesion.Losses] = []
+        exam, reason = None, ""
+        for path in paths:
+            try:
+                exam = from_identity(files.read_object(path / "spec.json").get("exam"))
+                losses.append(lesion.lesions(training.load_run(path, exam.task).policy, exam))
+            except lesion.NoLesionError as error:
+                reason = str(error)
+            except (ValueError, OSError) as error:
+                reason = f"{path.name} cannot be loaded: {files.one_line(error)}"
+            if reason:
+                break
+            progress("lesions", done + len(losses), total)
+        done += len(paths)
+        lesioned[agent] = Lesioned(reason=reason) if reason else Lesioned(tuple(losses), exam)
+    return lesioned
 
 
 def _is_replayed(run: Path, target: Path) -> bool:

@@ -259,6 +259,14 @@ def test_held_out_rules_never_reach_training(name):
     assert len(met) > 40
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", agents.NAMES)
+def test_what_training_reports_is_said_and_no_more(name):
+    agent, _ = small_agent(name)
+    _, metrics = jax.eval_shape(agent.train, jax.eval_shape(agent.init, jax.random.key(0)))
+    assert set(agents.load(name)[0].METRICS) == set(metrics)
+
+
 @pytest.mark.parametrize("name", agents.NAMES)
 def test_what_tuning_searches_are_options_that_the_agent_takes(name):
     config, _ = agents.load(name)

@@ -142,6 +142,11 @@ class Config:
         "beam": 32,
     }
     """Options for short tapes: few weights, short chunks. Tests train agents of this size."""
+    METRICS: ClassVar[Mapping[str, str]] = {
+        **loop.METRICS,
+        "loss": "Negative log-likelihood of what neighbourhoods become; mean over updates.",
+    }
+    """What training reports for every chunk."""
     SEARCH: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "learning_rate": (1e-3, 3e-3),
         "features": (4, 8),

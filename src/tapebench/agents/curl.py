@@ -42,6 +42,12 @@ class Config(rad.Config):
     }
     """Values to search when tuning; a variant searches what it adds, see `tools/tune.py`."""
 
+    METRICS: ClassVar[Mapping[str, str]] = {
+        **rad.Config.METRICS,
+        "auxiliary_loss": "λ times the contrastive loss.",
+    }
+    """See `dqn.Options`."""
+
     augment: str | None = None
     """`shift-with-action`, `shift`, `flip`, or one of the former `+flip`; actions are not used. By
     default `shift+flip` with `mlp` and `flip` with `conv`, whose features do not turn."""

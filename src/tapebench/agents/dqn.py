@@ -91,6 +91,14 @@ class Options:
     """Options that came later, with what agents did before: a stored config without them means
     this."""
 
+    METRICS: ClassVar[Mapping[str, str]] = {
+        **loop.METRICS,
+        "epsilon": "Share of random actions at the end of the chunk.",
+        "learning_rate": "Of Adam at the end of the chunk.",
+        "loss": "Huber loss of the temporal-difference errors.",
+    }
+    """What training reports for every chunk; means over its updates, unless it says otherwise."""
+
     network: str = "mlp"
     """`mlp`: fully connected; `conv`: circular convolutions, which commute with rotation."""
     width: int = 64

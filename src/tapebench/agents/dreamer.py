@@ -129,6 +129,20 @@ class Config:
         "entropy_weight": (0.001, 0.003, 0.01),
     }
     """Values to search when tuning; a variant searches what it adds, see `tools/tune.py`."""
+    METRICS: ClassVar[Mapping[str, str]] = {
+        **loop.METRICS,
+        "tape_loss": "Cross-entropy of the cells read from a state, summed over cells.",
+        "reward_loss": "Half the squared error of the reward, on the symlog scale.",
+        "success_loss": "Cross-entropy of success, where the episode may go on.",
+        "kl": "Divergence of the posterior from the prior, in nats.",
+        "actor_loss": "Of the policy on imagined steps, with its entropy.",
+        "critic_loss": "Half the squared difference of values and imagined returns.",
+        "entropy": "Of the policy on imagined steps, in nats.",
+        "value": "Mean value of imagined states.",
+        "imagined_reward": "Mean reward of an imagined step.",
+        "range": "The running range that advantages are divided by.",
+    }
+    """What training reports for every chunk; means over its updates, unless it says otherwise."""
 
     network: str = "conv"
     """`mlp`: fully connected; `conv`: a model in every cell, which commutes with rotation. Within

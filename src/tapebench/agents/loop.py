@@ -69,6 +69,14 @@ def step_metrics(
     }
 
 
+METRICS = {
+    "episodes": "Episodes that ended in the chunk.",
+    "successes": "Those of them that ended at the goal.",
+    "reward": "Mean reward of an environment step, with the bonus of success.",
+}
+"""What `totals` reports."""
+
+
 def totals(outcomes: Mapping[str, Shaped[Array, "*T"]], chunk: int) -> dict[str, Scalar]:
     """Metrics of a chunk from its `step_metrics`: sums, but the mean of the reward."""
     metrics = {name: values.sum() for name, values in outcomes.items()}

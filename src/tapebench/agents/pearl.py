@@ -73,6 +73,12 @@ class Config(dqn.Options):
     }
     """Values to search when tuning; a variant searches what it adds, see `tools/tune.py`."""
 
+    METRICS: ClassVar[Mapping[str, str]] = {
+        **dqn.Options.METRICS,
+        "kl": "Divergence of the posterior from the prior, in nats, before its weight.",
+    }
+    """See `dqn.Options`."""
+
     context: int = 8
     """Transitions of the present episode that are looked back on."""
     latent_size: int = 4

@@ -77,6 +77,16 @@ class Options(rounds.Options):
     }
     """Values to search when tuning; a variant searches what it adds, see `tools/tune.py`."""
 
+    METRICS: ClassVar[Mapping[str, str]] = {
+        **rounds.Options.METRICS,
+        "policy_loss": "The clipped surrogate, with its sign turned.",
+        "value_loss": "Half the mean squared difference of values and targets.",
+        "entropy": "Of the policy, in nats.",
+        "kl": "Estimated divergence of the policy from the one that played, in nats.",
+        "clipped": "Share of steps whose probability ratio has left the clipped range.",
+    }
+    """See `rounds.Options`."""
+
     clip: float = 0.2
     """ε: how far the probability of an action may move before it pays no more."""
     entropy_weight: float = 0.003

@@ -68,6 +68,14 @@ class Config(rounds.Options):
     LATER: ClassVar[Mapping[str, Any]] = {}
     """See `rounds.Options`: here all options were there from the beginning."""
 
+    METRICS: ClassVar[Mapping[str, str]] = {
+        **rounds.Options.METRICS,
+        "epsilon": "Share of random actions.",
+        "loss": "Mean squared difference of values and targets.",
+        "value": "Mean value of the actions taken.",
+    }
+    """See `rounds.Options`."""
+
     network: str = "conv"
     """`mlp`: fully connected; `conv`: circular convolutions, which commute with rotation; `gru` and
     `cells`: the same two with a memory of the episode, see `memory`."""

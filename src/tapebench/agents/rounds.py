@@ -19,7 +19,7 @@ from jax import Array
 from jaxtyping import Bool, Float32, Int32, Key, PRNGKeyArray, Scalar, UInt32
 
 from tapebench import env as envs
-from tapebench.agents import nn
+from tapebench.agents import loop, nn
 from tapebench.agents.api import (
     Agent,
     Env,
@@ -41,6 +41,12 @@ class Options:
     LATER: ClassVar[Mapping[str, Any]] = {"layer_norm": False}
     """Options that came later, with what agents did before: a stored config without them means
     this."""
+
+    METRICS: ClassVar[Mapping[str, str]] = {
+        **loop.METRICS,
+        "learning_rate": "Of Adam.",
+    }
+    """What training reports for every chunk; means over its rounds, unless it says otherwise."""
 
     network: str = "mlp"
     """`mlp`: fully connected; `conv`: circular convolutions, which commute with rotation."""

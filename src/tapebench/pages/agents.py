@@ -153,6 +153,12 @@ def agent_page(agent: str) -> str:
         "## Options",
         "Change any of them by `tape train " + agent + " --set NAME=VALUE`.",
         options_table(module.Config),
+        "## What training reports",
+        "In the metrics of a run, for every chunk, and with `--log`.",
+        markdown_table(
+            ("metric", "meaning"),
+            [(f"`{name}`", meaning) for name, meaning in sorted(module.Config.METRICS.items())],
+        ),
         "## How they were chosen",
         *tuning_lines(agent),
         "## Results",

@@ -13,6 +13,9 @@ which computes a quarter more: it is listed too, and has stayed below them in fu
 limit is the rate of products of 128 × 256 by 256 × 256 in one compiled loop. DQN is also measured
 with two processes of a kind at work at once, which share the machine's caches and memory.
 
+PQN, which has no replay, and the agents whose networks are named are as they are by default; a
+convolution of 16 channels has about five times the arithmetic of the perceptron of 64 units.
+
 With PPO, both sides have the environments, rollouts, epochs and minibatches that are our defaults.
 Policy and value share all layers but the last, in ours as in theirs, where separate ones are the
 default and slower. In recurrent PPO theirs has an LSTM where ours has a GRU of the same size. It
@@ -66,11 +69,16 @@ class Contestant:
     double: bool = False
     by_sb3: bool = False
     """Whether it is the agent of Stable-Baselines3 or its contrib package instead of ours."""
+    network: str = ""
+    """Ours with this network and otherwise as it is by default; `width` are the channels of one of
+    convolutions."""
 
     @property
     def label(self) -> str:
         if self.name == "limit":
             return "matrix products"
+        if self.network:
+            return f"{self.name.upper()} as it is, {self.network} of {self.width}"
         if self.name == "rppo":
             if self.by_sb3:
                 return f"sb3-contrib RPPO, 3 × {self.width}, LSTM {MEMORY}"
@@ -86,8 +94,20 @@ SB3 = {width: Contestant("dqn", width, by_sb3=True) for width in (256, 128)}
 PPO, SB3_PPO = Contestant("ppo", 64), Contestant("ppo", 64, by_sb3=True)
 RPPO, SB3_RPPO = Contestant("rppo", 64), Contestant("rppo", 64, by_sb3=True)
 GRADIENT = [PPO, SB3_PPO, RPPO, SB3_RPPO]
-CONTESTANTS = [LIMIT, *DQN.values(), *DOUBLE.values(), *SB3.values(), *GRADIENT]
+PQN = {width: Contestant("pqn", width, network="mlp") for width in (256, 128)}
+PERCEPTRON = Contestant("dqn", 64, network="mlp")
+CONVOLUTION = Contestant("dqn", 16, network="conv")
+TURNING = [PERCEPTRON, CONVOLUTION]
+CONTESTANTS = [LIMIT, *DQN.values(), *DOUBLE.values(), *SB3.values(), *PQN.values()]
+CONTESTANTS += [*GRADIENT, *TURNING]
 OTHERS = [Contestant(name, 256, double=True) for name in ("rad", "curl", "pearl")]
+OTHERS += [
+    Contestant("drqn", 16, network="cells"),
+    Contestant("pqn", 32, network="conv"),
+    Contestant("pqn", 32, network="cells"),
+    Contestant("ppo", 16, network="conv"),
+    Contestant("rppo", 16, network="cells"),
+]
 """On which no mark rests; a quick run leaves them out."""
 
 
@@ -138,6 +158,9 @@ def prepare_limit() -> tuple[Callable[[], Any], float]:
 
 def agent_options(contestant: Contestant) -> dict[str, Any]:
     """Options of our agent, where they are not its defaults."""
+    if contestant.network:
+        size = "width" if contestant.network in ("mlp", "gru") else "channels"
+        return {"network": contestant.network, size: contestant.width}
     if contestant.name == "rppo":
         sizes = {"encoder_width": contestant.width, "memory_size": MEMORY}
         return {"network": "gru", "width": contestant.width, **sizes}
@@ -462,6 +485,9 @@ def find_marks(
         Mark("DQN 2 × 256 / SB3 DQN, on two cores", None, both[DQN[256]] / both[SB3[256]]),
         Mark("DQN 2 × 128 / SB3 DQN, on two cores", None, both[DQN[128]] / both[SB3[128]]),
         Mark("DQN 2 × 256, share of the limit", 0.6, share),
+        Mark("PQN 2 × 256 / SB3 DQN", 10.0, best[PQN[256]] / best[SB3[256]]),
+        Mark("PQN 2 × 128 / SB3 DQN", 10.0, best[PQN[128]] / best[SB3[128]]),
+        Mark("DQN, conv of 16 / mlp of 64", 0.2, best[CONVOLUTION] / best[PERCEPTRON]),
         Mark("PPO 2 × 64 / SB3 PPO", 4.5, best[PPO] / best[SB3_PPO]),
         Mark("RPPO / sb3-contrib RecurrentPPO", None, best[RPPO] / best[SB3_RPPO]),
         Mark("memory of a worker, GiB", 1.5, memory, is_most=True),
@@ -497,7 +523,7 @@ def run(options: argparse.Namespace) -> None:
     rows = []
     for contestant in contestants[1:]:
         share = ""
-        if contestant.name == "dqn" and not contestant.by_sb3:
+        if contestant.name == "dqn" and not contestant.by_sb3 and not contestant.network:
             share = f"{share_of_limit(contestant, best[contestant], best[LIMIT]):.0%}"
         middle = sorted(rates[contestant])[len(rates[contestant]) // 2]
         rows.append([contestant.label, f"{best[contestant]:,.0f}", f"{middle:,.0f}", share])

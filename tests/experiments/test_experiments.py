@@ -11,7 +11,7 @@ from commands import tape
 from stored_runs import finish_run
 from tapebench import agents, experiments
 from tapebench.exam.exam import SUBSETS, make_exam
-from tapebench.experiments import ablations, api, filters, planning, unseen, world_models
+from tapebench.experiments import ablations, api, contexts, filters, planning, unseen, world_models
 from tapebench.experiments.api import Exhibit, ExperimentResults, Scale
 from tapebench.experiments.paper_tables import published_tables
 from tapebench.planning import mpc as mpcs
@@ -34,6 +34,8 @@ def make_tiny(patch):
     # Each of these is a program that compiles for long.
     patch.setattr(world_models, "IMAGINED", (5, 10))
     patch.setattr(ablations, "CONTEXTS", (1, 16))
+    patch.setattr(contexts, "LONGER", 1)
+    patch.setattr(contexts, "AGENTS", {"pqn": {"network": "conv", "channels": 8, "depth": 1}})
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ class Reproduce:
         if self.published:
             self.exhibit(experiment, self.best(experiment))
             return
-        scale = self.scale(self.track or LITE)
+        scale = self.scale(self.track or LITE, experiment)
         if not self.show:
             specs = api.experiment_results(experiment, scale, self.results).specs
             make_runs(specs, self.results, workers=self.workers)
@@ -111,7 +111,7 @@ class Reproduce:
 
         root = self.root
         for track in [self.track] if self.track else TRACKS:
-            results = api.experiment_results(experiment, self.scale(track), root)
+            results = api.experiment_results(experiment, self.scale(track, experiment), root)
             if results.finished or not results.settings:
                 return results
         raise ValueError(f"no runs of {experiment.name} come with the package")
@@ -147,7 +147,7 @@ class Reproduce:
         if is_bad:
             raise SystemExit(1)
 
-    def scale(self, name: str) -> Scale:
+    def scale(self, name: str, experiment: Experiment | None = None) -> Scale:
         """How much is asked for."""
         from tapebench.experiments.api import Scale
         from tapebench.runs.tracks import get_track
@@ -157,9 +157,10 @@ class Reproduce:
             raise ValueError(f"--rules takes numbers like 0,4,204 here, not {rules!r}")
         tested = None if rules is None else tuple(sorted(rules))
         track = get_track(name)
-        if track.folds:
+        if track.folds and not (experiment and experiment.over_folds):
+            who = f"{experiment.name} holds" if experiment else "experiments hold"
             raise ValueError(
-                f"experiments hold out one part of the rules, and track {name} each of "
+                f"{who} out one part of the rules, and track {name} each of "
                 f"{len(track.folds)} in turn: use {', '.join(TRACKS[:-1])} or {TRACKS[-1]}"
             )
         return Scale(track, self.seeds, self.split, tested)

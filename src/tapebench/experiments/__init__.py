@@ -12,6 +12,7 @@ MODULES = (
     "filters",
     "ablations",
     "unseen",
+    "contexts",
     "probes",
     "world_models",
     "paper_comparison",

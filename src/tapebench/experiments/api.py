@@ -110,6 +110,8 @@ class Experiment:
     seconds: float = 0.0
     """Rough seconds on one core to compute what it shows, runs excluded, at the size of
     `lite@2`."""
+    over_folds: bool = False
+    """Whether it can take a track that holds out several folds in turn."""
 
 
 @dataclass(frozen=True)

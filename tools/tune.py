@@ -23,7 +23,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("agent", help="a name, or package.module of any agent")
     parser.add_argument("--network", help="by default that of the agent")
-    parser.add_argument("--hours", type=float, default=tuning.HOURS, help="core-hours")
+    parser.add_argument(
+        "--hours", type=float, default=tuning.HOURS, help="core-hours in all; more may follow later"
+    )
     parser.add_argument("--steps", type=int, default=200_000, help="of a run")
     parser.add_argument("--workers", type=int, help="runs at a time, by default one a core")
     parser.add_argument("--results", type=Path, default=Path("runs/tuning"))
@@ -35,7 +37,7 @@ def main() -> None:
         files.write_json(file, search.document())
 
     if file.is_file():
-        search = tuning.from_document(files.read_object(file))
+        search = tuning.extend(tuning.from_document(files.read_object(file)), options.hours)
     else:
         FOLDER.mkdir(parents=True, exist_ok=True)
         search = tuning.begin(

@@ -11,7 +11,13 @@ SPACE = {"learning_rate": (1e-3, 2e-3), "discount": (0.9, 1.0), "epochs": (4, 10
 
 
 def search(trials=8, rows=None, **changes):
-    fields = {"agent": "ppo", "fixed": {"network": "conv"}, "space": SPACE, "steps": 10_000}
+    fields = {
+        "agent": "ppo",
+        "fixed": {"network": "conv"},
+        "first": {"learning_rate": 2e-3, "discount": 0.9, "epochs": 10},
+        "space": SPACE,
+        "steps": 10_000,
+    }
     return Search(**fields | changes, trials=trials, rows=rows or {})
 
 
@@ -62,20 +68,17 @@ def test_there_are_as_many_trials_as_there_is_time_for(seconds):
 
 def test_the_first_trial_is_what_there_was_and_none_comes_twice():
     options = search(trials=100).options()
-    assert options[0] == {"network": "conv"}
+    assert options[0] == {"network": "conv", **search().first}
     assert all(each["network"] == "conv" for each in options)
-    values = agents.configure("ppo", network="conv")
-    combinations = [
-        tuple(each.get(name, getattr(values, name)) for name in SPACE) for each in options
-    ]
+    combinations = [tuple(each[name] for name in SPACE) for each in options]
     assert len(set(combinations)) == len(combinations)
     assert len(options) == 8
     assert search(trials=3).options() == options[:3]
 
 
 def test_the_first_trial_need_not_be_of_the_space():
-    options = search(trials=100, space={"epochs": (3, 5)}).options()
-    assert [each.get("epochs") for each in options] in ([None, 3, 5], [None, 5, 3])
+    options = search(trials=100, first={"epochs": 10}, space={"epochs": (3, 5)}).options()
+    assert [each["epochs"] for each in options] in ([10, 3, 5], [10, 5, 3])
 
 
 def test_who_tunes_is_judged_on_rules_of_no_result_each_piece_in_turn():
@@ -132,7 +135,22 @@ def test_an_interrupted_search_goes_on_from_its_document(monkeypatch, tmp_path, 
     assert len(made) == tuning.num_runs(8) - after
 
 
-def test_a_document_of_other_defaults_is_not_gone_on_with():
+def test_a_search_that_gets_more_time_keeps_what_it_found(monkeypatch, tmp_path):
+    pretend(monkeypatch, by_learning_rate)
+    space = {**SPACE, "minibatches": (4, 8)}
+    first = {**search().first, "minibatches": 8}
+    short = search(trials=3, space=space, first=first)
+    done = tuning.run(short, tmp_path, lambda now: None, tell=str)
+    made = pretend(monkeypatch, by_learning_rate)
+    assert tuning.extend(done, hours=0.0).trials == 3
+    longer = tuning.extend(done, hours=tuning.num_runs(4) * 2.0 / 3600)
+    assert longer.trials == 4
+    once_more = tuning.run(longer, tmp_path, lambda now: None, tell=str)
+    assert once_more.options()[:3] == done.options()
+    assert len(made) == sum(map(len, once_more.rows.values())) - tuning.num_runs(3)
+
+
+def test_a_document_whose_trials_are_drawn_otherwise_is_not_gone_on_with():
     document = search(rows={1: [row(0, 0.5)]}).document()
     assert tuning.from_document(document).document() == document
     document["trials"][0]["options"] = {"network": "conv", "epochs": 7}

@@ -6,7 +6,8 @@ seeds; the best third goes on to four, and the best third of these to eight. Jud
 the beyond-reflex rules held out, and the return there where that is equal.
 
 The document of a search is written whenever a run ends and holds every finished run, so a search
-resumes from it on any machine: what is in it is not run again.
+resumes from it on any machine: what is in it is not run again. A search can be given less time and
+more of it later.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,18 +60,19 @@ class Search:
     agent: str
     fixed: Options
     """Options that every trial has."""
+    first: Options
+    """What the agent had by default of the searched options when the search began: trial 0."""
     space: Mapping[str, tuple[Any, ...]]
     steps: int
     trials: int
-    """On the first rung."""
+    """On the first rung. More of them leave those that there were as they are."""
     rows: dict[int, list[Row]] = field(default_factory=dict)
     """Finished runs by trial."""
 
     def options(self) -> list[Options]:
-        """What each trial sets: the first nothing but what is fixed, no combination twice."""
-        defaults = agents.read_config(self.agent, vars(agents.configure(self.agent, **self.fixed)))
-        seen = [{name: defaults[name] for name in self.space}]
-        drawn: list[Options] = [dict(self.fixed)]
+        """What each trial sets; no combination comes twice."""
+        seen = [dict(self.first)]
+        drawn: list[Options] = [{**self.fixed, **self.first}]
         number = 0
         while len(drawn) < self.trials and number < PATIENCE * self.trials:
             number += 1
@@ -122,6 +124,7 @@ class Search:
             "agent": self.agent,
             "steps": self.steps,
             "fixed": dict(self.fixed),
+            "first": dict(self.first),
             "space": {name: list(values) for name, values in self.space.items()},
             "trials": [
                 {"trial": trial, "options": dict(options[trial]), "runs": rows}
@@ -137,6 +140,7 @@ def from_document(document: Mapping[str, Any]) -> Search:
     search = Search(
         agent=document["agent"],
         fixed=document["fixed"],
+        first=document["first"],
         space={name: tuple(values) for name, values in document["space"].items()},
         steps=document["steps"],
         trials=document["planned"],
@@ -146,8 +150,8 @@ def from_document(document: Mapping[str, Any]) -> Search:
     for entry in document["trials"]:
         if options[entry["trial"]] != entry["options"]:
             raise ValueError(
-                f"trial {entry['trial']} of {search.agent} had other options: its defaults have "
-                "changed, so begin another document"
+                f"trial {entry['trial']} of {search.agent} had other options than this version "
+                "draws: begin another document"
             )
     return search
 
@@ -163,14 +167,30 @@ def begin(
 ) -> Search:
     """A search with as many trials as the first seeds of a few say that there is time for."""
     space = search_space(agent)
-    few = Search(agent, fixed, space, steps, PROBES)
+    defaults = vars(agents.configure(agent, **fixed))
+    first = {name: defaults[name] for name in space}
+    few = Search(agent, fixed, first, space, steps, PROBES)
     specs = [few.spec(options, 0) for options in few.options()]
     _make(specs, root, workers)
-    rows = {trial: [read_run(spec, root)] for trial, spec in enumerate(specs)}
-    seconds = float(np.mean([row["seconds"] for (row,) in rows.values()]))
-    trials = affordable(seconds, hours)
-    kept = {trial: row for trial, row in rows.items() if trial < trials}
-    return Search(agent, fixed, space, steps, trials, kept)
+    few.rows.update({trial: [read_run(spec, root)] for trial, spec in enumerate(specs)})
+    trials = affordable(mean_seconds(few), hours)
+    kept = {trial: rows for trial, rows in few.rows.items() if trial < trials}
+    return replace(few, trials=trials, rows=kept)
+
+
+def extend(search: Search, hours: float) -> Search:
+    """The search with as many trials as there is time for in so many core-hours in all, and never
+    fewer than it has.
+
+    What was found is kept; rungs that were complete become longer ones that are not.
+    """
+    return replace(search, trials=max(search.trials, affordable(mean_seconds(search), hours)))
+
+
+def mean_seconds(search: Search) -> float:
+    """Of a run on the first rung, where the dear settings are as frequent as they are drawn."""
+    first = [row["seconds"] for rows in search.rows.values() for row in rows[: SEEDS[0]]]
+    return float(np.mean(first))
 
 
 def search_space(agent: str) -> Mapping[str, tuple[Any, ...]]:

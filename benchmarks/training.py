@@ -104,7 +104,7 @@ OTHERS = [Contestant(name, 256, double=True) for name in ("rad", "curl", "pearl"
 OTHERS += [
     Contestant("drqn", 16, network="cells"),
     Contestant("pqn", 32, network="conv"),
-    Contestant("pqn", 32, network="cells"),
+    Contestant("rpqn", 32, network="cells"),
     Contestant("ppo", 16, network="conv"),
     Contestant("rppo", 16, network="cells"),
 ]
@@ -167,6 +167,7 @@ def agent_options(contestant: Contestant) -> dict[str, Any]:
     if contestant.name == "ppo":
         return {"network": "mlp", "width": contestant.width}
     return {
+        "network": "mlp",
         "width": contestant.width,
         "double": contestant.double,
         "dueling": False,

@@ -125,8 +125,9 @@ def test_evidence_needs_every_cell_and_memories_find_out_by_themselves():
         agents.make("dqn", *hidden, context="evidence")
     with pytest.raises(ValueError, match="unknown context 'evidenc': did you mean 'evidence'"):
         agents.configure("ppo", context="evidenc")
-    with pytest.raises(ValueError, match="leave out context"):
-        agents.configure("pqn", network="cells", context="rule")
+    for name in ("rppo", "rpqn", "drqn"):
+        with pytest.raises(ValueError, match=f"unknown option of {name} 'context'"):
+            agents.configure(name, context="rule")
 
 
 @pytest.mark.parametrize("length", [3, 4, 9])

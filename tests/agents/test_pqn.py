@@ -79,7 +79,7 @@ def test_exploration_falls_and_is_reported():
 def test_minibatches_have_to_divide_what_is_learned_from():
     agents.configure("pqn", network="conv", num_envs=10, rollout=10, minibatches=20)
     with pytest.raises(ValueError, match="minibatches must divide num_envs, 10, not 20"):
-        agents.configure("pqn", network="cells", num_envs=10, rollout=10, minibatches=20)
+        agents.configure("rpqn", num_envs=10, rollout=10, minibatches=20)
     with pytest.raises(ValueError, match="minibatches must divide num_envs × rollout, 100, not 8"):
         agents.configure("pqn", network="conv", num_envs=10, rollout=10, minibatches=8)
 
@@ -108,7 +108,7 @@ def test_pqn_with_memory_solves_what_needs_it(network, probe):
     options = {"network": network, "memory_size": 16, "encoder_width": 16, "trace": 0.5}
     made = {"recall": probes.make_recall, "marked": probes.make_marked}[probe]()
     # Exploration has to end: a random step in between pays as well, but the last one does not.
-    agent = probed("pqn", made, epsilon_end=0.1, **options)
+    agent = probed("rpqn", made, epsilon_end=0.1, **options)
     horizon = int(made[1].horizon)
 
     def check(state, metrics):

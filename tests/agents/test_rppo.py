@@ -84,7 +84,7 @@ def test_nothing_leaks_over_the_end_of_an_episode(network):
 
 
 def test_gradients_reach_the_first_step_of_a_piece():
-    config = rppo.Config(**SMALL["rppo"])
+    config = rppo.Config(**SMALL["rppo"] | {"network": "gru"})
     algorithm = rppo._algorithm(config, envs.TapeEnv(length=8), 9)
     model = jax.jit(algorithm.init)(jax.random.key(0))
     obs = np.random.default_rng(0).integers(2, size=(5, 1, 9)).astype(np.float32)

@@ -259,7 +259,7 @@ def test_a_policy_that_learns_nothing_pays_nothing_for_unseen_laws(tmp_path, tin
     results = api.experiment_results(experiment, scale, tmp_path)
     exhibit = experiment.show(results)
     cells_of = {row.cells[0]: row.cells[1:] for row in exhibit.tables[0].rows}
-    _, _, _, *drops, by_fps30, by_matched30, both, fresh, seeds, seeds_anew = cells_of["ppo-mlp"]
+    _, _, _, *drops, by_fps30, by_matched30, both, fresh, seeds, seeds_anew = cells_of["ppo-conv"]
     for split, drop in zip(("fps30", "matched30"), drops, strict=True):
         runs = results.summaries(f"ppo on {split}")
         assert drop.mean == pytest.approx(np.mean([run["drop"] for run in runs]))
@@ -272,8 +272,8 @@ def test_a_policy_that_learns_nothing_pays_nothing_for_unseen_laws(tmp_path, tin
         "2 / 2",
         None,
     )  # nothing was learned that could sit it
-    assert cells_of["dqn-mlp"][5:] == (None, None, None, None, "2 / 0", None)
-    assert unseen.costs(scale, tmp_path).keys() == {"ppo-mlp"}
+    assert cells_of["dqn-conv"][5:] == (None, None, None, None, "2 / 0", None)
+    assert unseen.costs(scale, tmp_path).keys() == {"ppo-conv"}
     assert len(exhibit.pictures) == 1
 
 
@@ -401,7 +401,7 @@ def test_published_runs_are_found_by_what_was_asked_whatever_they_are_called(mon
         "rad, wide": "tiny+0123abcd",
     }
     assert [results.label(name) for name in ("rad", "rad, old")] == [
-        "rad-mlp",
-        "rad-label-shift-mlp, old",
+        "rad-conv",
+        "rad-label-shift-conv, old",
     ]
     assert results.remaining == [elsewhere]

@@ -69,7 +69,7 @@ def test_the_main_table_holds_what_the_runs_came_to(results):
     assert set(lines["rad", "ours"]) == {None}
     main = results.of(main_settings)
     runs = main.summaries("dqn")
-    reached, held_out, drop, returned, seeds = lines["dqn", "ours, dqn-mlp, 2 of 20 seeds"]
+    reached, held_out, drop, returned, seeds = lines["dqn", "ours, dqn-conv, 2 of 20 seeds"]
     assert seeds == 2
     assert reached.mean == pytest.approx(np.mean([run["id"]["success"] for run in runs]))
     assert held_out.mean == pytest.approx(np.mean([run["ood"]["success"] for run in runs]))
@@ -79,7 +79,7 @@ def test_the_main_table_holds_what_the_runs_came_to(results):
 
 def test_the_longer_horizon_is_shown_once_it_was_measured(results):
     keys = paper_comparison.published_tables()["holdout-length"].columns
-    source = "ours, dqn-mlp, 2 of 20 seeds"
+    source = "ours, dqn-conv, 2 of 20 seeds"
     before = paper_comparison.measured_horizons(results, keys)["dqn"][source]
     assert before["32.id.success"] is not None
     assert before["64.id.success"] is None

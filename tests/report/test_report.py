@@ -165,10 +165,10 @@ def test_runs_with_other_settings_stand_in_the_contest_where_their_label_tells_t
     (contest,) = contests.read(tmp_path).contests
     assert contest.experiment == "smoke"
     assert {entry.label: entry.is_ablation for entry in contest.entries} == {
-        "rad-label-shift-mlp": True,
-        "rad-mlp": False,
+        "rad-label-shift-conv": True,
+        "rad-conv": False,
     }
-    assert {entry.network_kind for entry in contest.entries} == {contests.FULLY_CONNECTED}
+    assert {entry.network_kind for entry in contest.entries} == {contests.EQUIVARIANT}
 
 
 def test_runs_of_tracks_that_were_not_asked_for_are_counted(tmp_path):

@@ -80,7 +80,7 @@ def test_the_smoke_track_from_nothing_to_a_page(capsys, undisturbed):
     root, out, err = undisturbed
     assert 0 < out.index("TAPE smoke: success by stratum") < out.index("TAPE smoke: strict success")
     assert out.rstrip().endswith(f"report: {root}/report/index.html")
-    agents = {f"{name}-mlp" for name in SMOKE.agents}
+    agents = {f"{name}-conv" for name in SMOKE.agents}
     for name in (*agents, "random", "flip-ones", "greedy", "mpc", "exact ceiling"):
         assert re.search(rf"│ {name} ", out)
     assert "runs are done" not in out
@@ -123,7 +123,7 @@ def test_a_track_over_folds_is_one_table_with_the_cost_of_unseen(capsys, tmp_pat
     last = out.splitlines()[-4:]
     starts = ("Acts on the law", "What an unseen rule costs", "To try next", "report: ")
     assert all(line.startswith(start) for line, start in zip(last, starts, strict=True))
-    assert "without memory of the episode: ppo-mlp" in last[0]
+    assert "without memory of the episode: ppo-conv" in last[0]
     assert len(load_results(tmp_path).paths) == 4
     assert [path.name for path in (tmp_path / "episodes").iterdir()] == ["folded-ppo-folds-0.tape"]
     code, out, err = tape(capsys, *command, "--json")

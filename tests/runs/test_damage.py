@@ -197,7 +197,7 @@ def test_bench_makes_a_damaged_run_again_and_prints_what_the_page_says(runs, tin
         ours, theirs = (files.read_json(root / run / "summary.json") for root in (runs, tiny_runs))
         assert ours == theirs
     page = figures(runs / "report/tables/tiny-fps30-main.csv")
-    assert {name: row["seeds"] for name, row in page.items()} == {"dqn-mlp": 3, "ppo-mlp": 3}
+    assert {name: row["seeds"] for name, row in page.items()} == {"dqn-conv": 3, "ppo-conv": 3}
     code, document, _ = tape(capsys, *command, "--json")
     said = {row["name"]: row for row in json.loads(document)["rows"]}
     for name, row in page.items():
@@ -221,8 +221,8 @@ def test_what_is_damaged_outside_the_plan_is_named_by_bench_too(runs, capsys):
     assert "runs/tiny/ppo/fps30/s01 is damaged" in err
     assert "tape train runs/tiny/ppo/fps30/s01 makes it again" in err
     page = figures(runs / "report/tables/tiny-fps30-main.csv")
-    assert page["ppo-mlp"]["seeds"] == 2
-    assert re.search(r"│ ppo-mlp .*│ +2 │", out)
+    assert page["ppo-conv"]["seeds"] == 2
+    assert re.search(r"│ ppo-conv .*│ +2 │", out)
 
 
 def test_a_changed_byte_in_a_large_file_is_found_by_checking_every_byte(runs, capsys):

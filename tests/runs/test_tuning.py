@@ -2,7 +2,6 @@ import json
 
 import pytest
 
-from tapebench import agents
 from tapebench.runs import tuning
 from tapebench.runs.tuning import Search
 from tapebench.tasks import folds, splits

@@ -28,7 +28,6 @@ _POLICIES_IN_PROBES = ppo.Config.SMALL | {
     "trace": 0.8,
 }
 _Q_IN_PROBES = pqn.Config.SMALL | {
-    "network": "mlp",
     "num_envs": 32,
     "rollout": 6,
     "chunk": 192 * 10,
@@ -63,8 +62,13 @@ PROBE = {
 }
 PROBE["pearl"] = PROBE["pearl"] | {"encoder": "tapes"}
 PROBE["dreamer"] = _DREAMS_IN_PROBES
-PROBE["pqn"] = _Q_IN_PROBES
-"""Options for environments of known values; value-based agents play at random there."""
+PROBE["pqn"] = PROBE["rpqn"] = _Q_IN_PROBES
+PROBE = {
+    name: {"network": "gru" if name in ("rppo", "rpqn", "drqn") else "mlp"} | options
+    for name, options in PROBE.items()
+}
+"""Options for environments of known values; value-based agents play at random there. Not all of
+these environments are on a ring."""
 
 
 def observations(*rows):

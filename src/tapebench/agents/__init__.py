@@ -33,6 +33,7 @@ NAMES = (
     "pearl",
     "drqn",
     "pqn",
+    "rpqn",
     "ppo",
     "ppo-dr",
     "rppo",

@@ -62,7 +62,7 @@ class Options:
 
     SMALL: ClassVar[Mapping[str, Any]] = {
         "width": 32,
-        "channels": 32,
+        "channels": 8,
         "discount": 0.95,
         "depth": 1,
         "batch": 32,
@@ -99,8 +99,8 @@ class Options:
     }
     """What training reports for every chunk; means over its updates, unless it says otherwise."""
 
-    network: str = "mlp"
-    """`mlp`: fully connected; `conv`: circular convolutions, which commute with rotation."""
+    network: str = "conv"
+    """`conv`: circular convolutions, which commute with rotation; `mlp`: fully connected."""
     width: int = 64
     """Units of a hidden layer of `mlp`."""
     channels: int = 16

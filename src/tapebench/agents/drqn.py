@@ -57,7 +57,7 @@ class Config(dqn.Options):
     """See `dqn.Options`: here all options were there from the beginning."""
 
     network: str = "cells"
-    """`gru` for a fully connected body, `cells` for one of convolutions, see `memory`."""
+    """`cells`: made for rules, commutes with rotation; `gru`: fully connected. See `memory`."""
     memory_size: int = 32
     """Entries of h."""
     encoder_width: int = 32

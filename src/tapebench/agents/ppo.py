@@ -53,6 +53,7 @@ class Options(rounds.Options):
 
     SMALL: ClassVar[Mapping[str, Any]] = {
         "width": 16,
+        "channels": 8,
         "depth": 1,
         "num_envs": 8,
         "rollout": 5,

@@ -8,15 +8,12 @@ away, as in `rounds`. What stands for the target network is normalisation: a Lay
 hidden layer. An episode ends by success or at the horizon; t/H is observed, so the horizon is a
 true end and nothing is bootstrapped over it.
 
-With `gru` and `cells` it remembers the episode so far (`memory`) and learns from pieces of
-`rollout` steps, run through again from the memory that play had at the start of them.
-
 Deviations from Gallici et al.:
 
 1. Adam instead of RAdam, at a rate that falls on a straight line to a share that it keeps;
-2. the network is a dueling one, as in `dqn` (`dueling=False` undoes it);
-3. with a memory, pieces are run through from the memory that play left there, without steps to
-   warm it up: an episode is hardly longer than a piece.
+2. the network is a dueling one, as in `dqn` (`dueling=False` undoes it).
+
+The same with a memory of the episode is `rpqn`.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ from jax import Array
 from jaxtyping import Float32, Integer, Scalar
 
 from tapebench import env as envs
-from tapebench.agents import dqn, memory, nn, returns, rounds
+from tapebench.agents import dqn, nn, returns, rounds
 from tapebench.agents.api import Agent, Env, check_counts, check_shares, observation_size
 from tapebench.agents.context import inform, network_inputs
 from tapebench.agents.rounds import Algorithm, Played, Segment
@@ -40,7 +37,9 @@ from tapebench.stats import CONTEXTS
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(rounds.Options):
+class Options(rounds.Options):
+    """What PQN with and without a memory may set; `Config` adds what the latter has alone."""
+
     SMALL: ClassVar[Mapping[str, Any]] = {
         "width": 16,
         "channels": 8,
@@ -76,16 +75,10 @@ class Config(rounds.Options):
     }
     """See `rounds.Options`."""
 
-    network: str = "conv"
-    """`mlp`: fully connected; `conv`: circular convolutions, which commute with rotation; `gru` and
-    `cells`: the same two with a memory of the episode, see `memory`."""
-    context: str = "none"
-    """What is given about the rule: `none`; `evidence`: the entries of its table that the episode
-    has shown; `rule`: all of them, which is privileged. See `tapebench.agents.context`."""
     layer_norm: bool = True
     """Whether hidden layers are normalised (Ba et al. 2016), in place of a target network."""
     channels: int = 32
-    """Units of a hidden layer of `conv` and `cells` in each cell."""
+    """Units of a hidden layer of `conv` in each cell."""
     discount: float = 0.98
     """Per-step discount γ. The horizon is a true end, since the observation carries t/H."""
     learning_rate: float = 1e-3
@@ -102,31 +95,22 @@ class Config(rounds.Options):
     """Times that every step of a round is learned from."""
     dueling: bool = True
     """Learn what a state is worth apart from how actions differ in it (Wang et al. 2016)."""
-    memory_size: int = 32
-    """Entries of the state of `gru` and `cells`."""
-    encoder_width: int = 32
-    """Entries of what the last step says to `gru`, or half of them for `cells`."""
 
-    networks: ClassVar[tuple[str, ...]] = (*nn.NETWORKS, *memory.BODIES)
-    """What `network` may be."""
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_counts(self, "epsilon_steps")
+        check_shares(self, "epsilon_start", "epsilon_end")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Options):
+    context: str = "none"
+    """What is given about the rule: `none`; `evidence`: the entries of its table that the episode
+    has shown; `rule`: all of them, which is privileged. See `tapebench.agents.context`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("context", self.context, CONTEXTS)
-        check_counts(self, "memory_size", "encoder_width", "epsilon_steps")
-        check_shares(self, "epsilon_start", "epsilon_end")
-        if self.is_recurrent and self.context != "none":
-            raise ValueError(f"network {self.network!r} finds out by itself: leave out context")
-
-    @property
-    def is_recurrent(self) -> bool:
-        return self.network in memory.BODIES
-
-    def check_minibatches(self) -> None:
-        whole = self.num_envs if self.is_recurrent else self.round
-        if whole % self.minibatches:
-            name = "num_envs" if self.is_recurrent else "num_envs × rollout"
-            raise ValueError(f"minibatches must divide {name}, {whole}, not {self.minibatches}")
 
 
 def make(config: Config, env: Env, params: envs.EnvParams) -> Agent:
@@ -140,7 +124,7 @@ def make(config: Config, env: Env, params: envs.EnvParams) -> Agent:
 
 
 def targets(
-    config: Config,
+    config: Options,
     reward: Float32[Array, "T E"],
     ended: Float32[Array, "T E"],
     best: Float32[Array, "T E"],
@@ -162,7 +146,7 @@ def loss(
 
 
 def make_network(
-    key: Array, kind: str, config: Config, env: Env, size: int, latent_size: int = 0
+    key: Array, kind: str, config: Options, env: Env, size: int, latent_size: int = 0
 ) -> nn.Network:
     """A network for action values, normalised."""
     return nn.make(
@@ -182,8 +166,9 @@ def make_network(
     )
 
 
-@cache
-def _algorithm(config: Config, env: Env, size: int) -> Algorithm:
+def learning(config: Options) -> dict[str, Any]:
+    """The parts of the algorithm that do not depend on the model: how it plays, aims and learns."""
+
     def choose(key: Array, says: tuple[Array], steps: Array) -> tuple[Array, Array]:
         (values,) = says
         return dqn.explore(key, values, dqn.epsilon(config, steps)), values.max(axis=-1)
@@ -196,68 +181,30 @@ def _algorithm(config: Config, env: Env, size: int) -> Algorithm:
     def batch_loss(says: tuple[Array], batch: Segment) -> Any:
         return loss(*says, batch.action, batch.targets)
 
-    shared: dict[str, Any] = {
-        "name": "pqn",
+    return {
         "choose": choose,
         "aim": aim,
         "loss": batch_loss,
         "scalars": lambda steps: {"epsilon": dqn.epsilon(config, steps)},
     }
-    return Algorithm(**shared, **(_recurrent if config.is_recurrent else _plain)(config, env, size))
 
 
-def _plain(config: Config, env: Env, size: int) -> dict[str, Any]:
-    """The parts of the algorithm without memory."""
-
+@cache
+def _algorithm(config: Config, env: Env, size: int) -> Algorithm:
     def see(network: nn.Network, memory: tuple[()], obs: Array) -> tuple[tuple[()], Any]:
         return memory, (network(obs),)
 
     def note(memory: tuple[()], action: Array) -> tuple[()]:
         return memory
 
-    return {
-        "init": lambda key: make_network(key, config.network, config, env, size),
-        "begin": lambda num: (),
-        "see": see,
-        "note": note,
-        "unroll": lambda network, memory, obs, action: (network(obs),),
-        "act": rounds.greedy_act(see, note),
-        "is_recurrent": False,
-    }
-
-
-def _recurrent(config: Config, env: Env, size: int) -> dict[str, Any]:
-    """The parts of the algorithm with a memory of the episode."""
-
-    def init(key: Array) -> memory.Model:
-        def make_body(key: Array, kind: str) -> nn.Network:
-            return make_network(key, kind, config, env, size, config.memory_size)
-
-        return memory.make(
-            key,
-            config.network,
-            make_body,
-            env=env,
-            size=size,
-            width=config.encoder_width,
-            hidden=config.memory_size,
-        )
-
-    def see(model: memory.Model, before: memory.Memory, obs: Array) -> tuple[memory.Memory, Any]:
-        after, values = memory.see(model, before, obs)
-        return after, (values,)
-
-    def lasting(model: memory.Model, before: memory.Memory, obs: Array) -> Any:
-        after, values = memory.see(model, before, obs, reset=False)
-        return after, (values,)
-
-    return {
-        "init": init,
-        "begin": lambda num: memory.begin(num, size, config.memory_size),
-        "see": see,
-        "note": memory.note,
-        "unroll": lambda *piece: (memory.unroll(*piece),),
-        "act": rounds.greedy_act(lasting, memory.note),
-        "is_recurrent": True,
-        "recall": memory.recall,
-    }
+    return Algorithm(
+        name="pqn",
+        init=lambda key: make_network(key, config.network, config, env, size),
+        begin=lambda num: (),
+        see=see,
+        note=note,
+        unroll=lambda network, memory, obs, action: (network(obs),),
+        act=rounds.greedy_act(see, note),
+        is_recurrent=False,
+        **learning(config),
+    )

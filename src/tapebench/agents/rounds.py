@@ -48,8 +48,8 @@ class Options:
     }
     """What training reports for every chunk; means over its rounds, unless it says otherwise."""
 
-    network: str = "mlp"
-    """`mlp`: fully connected; `conv`: circular convolutions, which commute with rotation."""
+    network: str = "conv"
+    """`conv`: circular convolutions, which commute with rotation; `mlp`: fully connected."""
     width: int = 128
     """Units of a hidden layer of `mlp`."""
     channels: int = 16
@@ -111,6 +111,14 @@ class Options:
     def round(self) -> int:
         """Environment steps between two phases of learning."""
         return self.num_envs * self.rollout
+
+
+def check_whole_pieces(config: Options) -> None:
+    """Raise a `ValueError` unless a minibatch of an agent with memory is of whole environments."""
+    if config.num_envs % config.minibatches:
+        raise ValueError(
+            f"minibatches must divide num_envs, {config.num_envs}, not {config.minibatches}"
+        )
 
 
 @jax.tree_util.register_dataclass

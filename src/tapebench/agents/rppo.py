@@ -43,8 +43,8 @@ class Config(ppo.Options):
     }
     """Its rounds of learning are others than those of `ppo`, hence `epochs` and `minibatches`."""
 
-    network: str = "gru"
-    """`gru`: fully connected; `cells`: made for rules, commutes with rotation. See the module."""
+    network: str = "cells"
+    """`cells`: made for rules, commutes with rotation; `gru`: fully connected. See `memory`."""
     memory_size: int = 32
     """Entries of h."""
     encoder_width: int = 32
@@ -65,10 +65,7 @@ class Config(ppo.Options):
             raise ValueError(f"reset_memory must be true or false, not {self.reset_memory!r}")
 
     def check_minibatches(self) -> None:
-        if self.num_envs % self.minibatches:
-            raise ValueError(
-                f"minibatches must divide num_envs, {self.num_envs}, not {self.minibatches}"
-            )
+        rounds.check_whole_pieces(self)
 
 
 def make(config: Config, env: Env, params: envs.EnvParams) -> Agent:

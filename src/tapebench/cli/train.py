@@ -50,7 +50,7 @@ class Train:
         ),
     ]
     set: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
-    """Options of the agent that differ from its defaults, like network=conv depth=3."""
+    """Options of the agent that differ from its defaults, like network=mlp depth=3."""
     options: bool = False
     """Only list the agent's options, with their defaults and how to set them."""
     track: Annotated[str, tyro.conf.arg(metavar="TRACK")] = "full"

@@ -54,6 +54,10 @@ def informative(task: Task) -> Policy:
     return bayes_filter(task, "all", beta=1.0, goal_weight=0.0, name="informative")
 
 
+MLP: dict[str, Any] = {"network": "mlp"}
+GRU: dict[str, Any] = {"network": "gru"}
+"""Networks that know nothing of the ring."""
+
 CONV: dict[str, Any] = {"network": "conv"}
 CELLS: dict[str, Any] = {"network": "cells", "encoder_width": 64, "epochs": 4, "minibatches": 4}
 """The same idea for recurrent PPO, with the settings of its search."""
@@ -76,22 +80,22 @@ GUIDES: dict[str, Callable[[Task], Policy]] = {
 """The policies that make the first flips."""
 
 AUGMENTATIONS = {
-    "none (dqn)": Variant("dqn"),
-    "shift": Variant("rad", {"augment": "shift"}),
-    "shift, action too (rad)": Variant("rad"),
-    "flip": Variant("rad", {"augment": "flip"}),
-    "shift and flip (rad-label-shift)": Variant("rad", {"augment": "shift+flip"}),
-    "shift, action too, and flip": Variant("rad", {"augment": "shift-with-action+flip"}),
+    "none (dqn)": Variant("dqn", MLP),
+    "shift": Variant("rad", MLP | {"augment": "shift"}),
+    "shift, action too (rad)": Variant("rad", MLP),
+    "flip": Variant("rad", MLP | {"augment": "flip"}),
+    "shift and flip (rad-label-shift)": Variant("rad", MLP | {"augment": "shift+flip"}),
+    "shift, action too, and flip": Variant("rad", MLP | {"augment": "shift-with-action+flip"}),
 }
 
 NETWORKS = {
-    "dqn, mlp": Variant("dqn"),
+    "dqn, mlp": Variant("dqn", MLP),
     "dqn, conv": Variant("dqn", TUNED_CONV),
-    "pearl, mlp": Variant("pearl"),
+    "pearl, mlp": Variant("pearl", MLP),
     "pearl, conv": Variant("pearl", TUNED_CONV),
-    "ppo, mlp": Variant("ppo"),
+    "ppo, mlp": Variant("ppo", MLP),
     "ppo, conv": Variant("ppo", CONV),
-    "rppo, gru": Variant("rppo"),
+    "rppo, gru": Variant("rppo", GRU),
     "rppo, cells": Variant("rppo", CELLS),
 }
 
@@ -341,7 +345,7 @@ def budget_settings(scale: Scale) -> dict[str, list[RunSpec]]:
     """PPO without and with memory, with plain and with equivariant networks."""
     settings = of_networks(scale, 3, "ppo, mlp", "ppo, conv", "rppo, gru", "rppo, cells")
     for name, variant in {
-        "ppo, mlp, slow": Variant("ppo", SLOW),
+        "ppo, mlp, slow": Variant("ppo", MLP | SLOW),
         "rppo, cells, slow": Variant("rppo", CELLS | SLOW),
     }.items():
         settings[name] = variant.runs(scale, f"budget {name}", 3)

@@ -102,11 +102,11 @@ CONTESTANTS = [LIMIT, *DQN.values(), *DOUBLE.values(), *SB3.values(), *PQN.value
 CONTESTANTS += [*GRADIENT, *TURNING]
 OTHERS = [Contestant(name, 256, double=True) for name in ("rad", "curl", "pearl")]
 OTHERS += [
-    Contestant("drqn", 16, network="cells"),
+    Contestant("drqn", 16, network="entries"),
     Contestant("pqn", 32, network="conv"),
-    Contestant("rpqn", 32, network="cells"),
+    Contestant("rpqn", 32, network="entries"),
     Contestant("ppo", 16, network="conv"),
-    Contestant("rppo", 16, network="cells"),
+    Contestant("rppo", 16, network="entries"),
 ]
 """On which no mark rests; a quick run leaves them out."""
 

@@ -114,7 +114,9 @@ def test_what_is_not_known_does_not_count():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("network", "probe"), [("gru", "recall"), ("cells", "marked")])
+@pytest.mark.parametrize(
+    ("network", "probe"), [("gru", "recall"), ("cells", "marked"), ("entries", "marked")]
+)
 def test_drqn_solves_what_needs_memory(network, probe):
     made = {"recall": probes.make_recall, "marked": probes.make_marked}[probe]()
     options = {"network": network, "memory_size": 16, "encoder_width": 16}

@@ -103,7 +103,7 @@ def test_actions_are_drawn_as_likely_as_they_are():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("module", "network"), [(ppo, "mlp"), (ppo, "conv"), (rppo, "gru"), (rppo, "cells")]
+    ("module", "network"), [(ppo, "mlp"), (ppo, "conv"), (rppo, "gru"), (rppo, "entries")]
 )
 def test_what_was_played_is_as_likely_when_it_is_first_learned_from(module, network):
     config, algorithm, model, start, segment = played_tapes(module, network)

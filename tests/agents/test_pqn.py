@@ -103,7 +103,9 @@ def test_pqn_without_memory_cannot_know_what_only_the_context_says():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("network", "probe"), [("gru", "recall"), ("cells", "marked")])
+@pytest.mark.parametrize(
+    ("network", "probe"), [("gru", "recall"), ("cells", "marked"), ("entries", "marked")]
+)
 def test_pqn_with_memory_solves_what_needs_it(network, probe):
     options = {"network": network, "memory_size": 16, "encoder_width": 16, "trace": 0.5}
     made = {"recall": probes.make_recall, "marked": probes.make_marked}[probe]()

@@ -39,7 +39,7 @@ def test_the_gated_unit_is_that_of_equinox():
         np.testing.assert_allclose(states[t], hidden, atol=1e-6)
 
 
-@pytest.mark.parametrize("network", ["gru", "cells"])
+@pytest.mark.parametrize("network", ["gru", "cells", "entries"])
 def test_a_sequence_is_what_single_steps_make_of_it(network):
     _, algorithm, model, start, segment = played_tapes(rppo, network)
     is_first = np.asarray(segment.obs[..., 8] == 0)
@@ -58,7 +58,7 @@ def test_a_sequence_is_what_single_steps_make_of_it(network):
         assert np.abs(np.asarray(worth - worth_anew))[~is_first[t]].min(initial=1.0) > 1e-6
 
 
-@pytest.mark.parametrize("network", ["gru", "cells"])
+@pytest.mark.parametrize("network", ["gru", "cells", "entries"])
 def test_nothing_leaks_over_the_end_of_an_episode(network):
     config = rppo.Config(**SMALL["rppo"] | {"network": network})
     env = envs.TapeEnv(length=8)
@@ -142,8 +142,55 @@ def test_every_cell_looks_up_its_case():
     assert not encoder(obs[0], action, obs[1], np.ones(30, bool)).any()
 
 
-def test_the_cells_turn_with_the_tape():
-    config = rppo.Config(**SMALL["rppo"] | {"network": "cells", "depth": 2})
+def test_every_entry_remembers_what_became_of_those_who_read_it():
+    config = rppo.Config(**SMALL["rppo"] | {"network": "entries", "memory_size": 16})
+    model = rppo._algorithm(config, envs.TapeEnv(length=8), 9).init(jax.random.key(0))
+    before, after = np.random.default_rng(1).integers(2, size=(2, 30, 8))
+    action = np.arange(30) % 8
+    flipped = before ^ np.eye(8, dtype=int)[action]
+    shares = cases(flipped, after).mean(axis=1).reshape(30, 8, 2)
+    said = np.concatenate([shares, shares > 0], axis=-1)
+    layer = model.encoder.layer
+    wanted = np.maximum(said @ layer.weight.T + layer.bias, 0)
+    obs = [
+        np.concatenate([x, np.full((30, 1), t)], axis=1).astype(np.float32)
+        for t, x in enumerate((before, after))
+    ]
+    encoded = model.encoder(obs[0], action, obs[1], np.zeros(30, bool))
+    np.testing.assert_allclose(encoded, wanted, rtol=1e-5, atol=1e-6)
+    assert not model.encoder(obs[0], action, obs[1], np.ones(30, bool)).any()
+    # One GRU for all of them: entries of which the same is said have the same state.
+    _, hidden = model.run(memory.begin(30, 9, 16), jnp.stack(obs), jnp.asarray(action)[None])
+    states = np.asarray(hidden[1]).reshape(30 * 8, 2)
+    rows = np.round(said.reshape(30 * 8, 4), 6)
+    for row in np.unique(rows, axis=0):
+        same = states[(rows == row).all(axis=-1)]
+        np.testing.assert_allclose(same, np.broadcast_to(same[0], same.shape), atol=1e-6)
+    assert len(np.unique(np.round(states, 5), axis=0)) > 5
+
+
+def test_what_is_remembered_of_the_entries_is_looked_up_by_every_cell():
+    config = rppo.Config(**SMALL["rppo"] | {"network": "entries", "memory_size": 16})
+    model = rppo._algorithm(config, envs.TapeEnv(length=8), 9).init(jax.random.key(0))
+    assert (model.body.network.family, model.body.network.numbers) == (elementary.ELEMENTARY, 2)
+    cells = jnp.float32(np.random.default_rng(2).integers(2, size=(5, 8)))
+    states = jnp.float32(np.random.default_rng(3).normal(size=(5, 8, 2)))  # by entry, then number
+    table = states.swapaxes(-1, -2).reshape(5, 16)
+    said = nn.look_up(cells, table, elementary.ELEMENTARY, space.Space((8,)), 2)
+    codes = np.asarray(elementary.codes(cells, space.Space((8,)))).astype(int)
+    for number in range(2):
+        wanted = np.take_along_axis(np.asarray(states[..., number]), codes, axis=1)
+        np.testing.assert_allclose(said[4 * number].T, wanted)
+    # And no other number of entries fits.
+    config = rppo.Config(**SMALL["rppo"] | {"network": "entries", "memory_size": 12})
+    odd = rppo._algorithm(config, envs.TapeEnv(length=8), 9)
+    with pytest.raises(ValueError, match="memory_size must be a multiple of the 8 entries"):
+        odd.init(jax.random.key(0))
+
+
+@pytest.mark.parametrize("network", ["cells", "entries"])
+def test_memories_made_for_rules_turn_with_the_tape(network):
+    config = rppo.Config(**SMALL["rppo"] | {"network": network, "depth": 2})
     algorithm = rppo._algorithm(config, envs.TapeEnv(length=8), 9)
     model = jax.jit(algorithm.init)(jax.random.key(0))
     rng = np.random.default_rng(0)
@@ -197,7 +244,7 @@ def test_the_policy_takes_the_likeliest_action():
     obs = np.random.default_rng(0).integers(2, size=(5, 9)).astype(np.float32)
     obs[:, 8] = 0.0
     (model, memory), action = policy.act(policy.init(None, 5), obs, None)
-    logits = model.body(obs, memory.hidden)[0]
+    logits = model.read(obs, memory.hidden)[0]
     np.testing.assert_array_equal(action, logits.argmax(axis=-1))
 
 
@@ -225,7 +272,7 @@ def test_rppo_solves_the_memory_probe():
         assert 3 * metrics["reward"] > 0.9
         action, (model, memory), obs = recalls(agent, state)
         np.testing.assert_array_equal(action, [0, 1])
-        _, value = model.body(obs, memory.hidden)
+        _, value = model.read(obs, memory.hidden)
         np.testing.assert_allclose(value, [1.0, 1.0], atol=0.15)
 
     train_until(check, agent, 192 * 120)
@@ -241,8 +288,9 @@ def test_ppo_cannot_solve_the_memory_probe():
 
 
 @pytest.mark.slow
-def test_the_cells_learn_what_only_the_last_step_says():
-    options = {"network": "cells", "memory_size": 16, "encoder_width": 16, "trace": 1.0}
+@pytest.mark.parametrize("network", ["cells", "entries"])
+def test_memories_made_for_rules_learn_what_only_the_last_step_says(network):
+    options = {"network": network, "memory_size": 16, "encoder_width": 16, "trace": 1.0}
     agent = probed("rppo", probes.make_marked(), **options)
     marks = np.array([[0, 1, 0], [0, 1, 0], [0, 1, 1], [0, 1, 1]])
     is_kept = np.array([[True], [False], [True], [False]])
@@ -255,6 +303,6 @@ def test_the_cells_learn_what_only_the_last_step_says():
         memory, _ = policy.act(policy.init(None, 4), first, None)
         (model, inner), action = policy.act(memory, second, None)
         np.testing.assert_array_equal(action, [1, 2, 0, 1])
-        np.testing.assert_allclose(model.body(second, inner.hidden)[1], np.ones(4), atol=0.2)
+        np.testing.assert_allclose(model.read(second, inner.hidden)[1], np.ones(4), atol=0.2)
 
     train_until(check, agent, 192 * 120)

@@ -336,6 +336,23 @@ def test_scalars_reach_the_loggers(tmp_path, logger):
         sweep.run_all([short], tmp_path, log="x")
 
 
+def test_a_stored_run_is_the_same_run_after_a_default_has_changed(tmp_path):
+    asked = replace(SPEC, options={**SPEC.options, "n_step": 3})
+    stored = asked.as_dict()
+    stored["options"] = SPEC.options  # as if three steps had been the default then
+    again = training.from_dict(json.loads(json.dumps(stored)))
+    assert again.config == asked.config != SPEC.config
+    folder = tmp_path / str(SPEC.id)
+    folder.mkdir(parents=True)
+    store.write_json(folder / "spec.json", store.canonical_spec(SPEC.id, stored))
+    assert store.differences(folder, again.id, again.as_dict()) == []
+    assert store.differences(folder, SPEC.id, SPEC.as_dict()) == ["config"]
+    # Without a config there is nothing but the options to tell by.
+    nameless = {**store.canonical_spec(SPEC.id, stored), "config": None}
+    store.write_json(folder / "spec.json", nameless)
+    assert "options" in store.differences(folder, again.id, again.as_dict())
+
+
 def test_the_budget_sets_the_schedule_of_an_agent_that_has_one():
     spec = RunSpec(agent="ppo", seed=0, steps=50_000)
     assert spec.config["total_steps"] == spec.as_dict()["config"]["total_steps"] == 50_000

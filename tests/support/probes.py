@@ -18,6 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tapebench.base import seeding
+from tapebench.physics.families.elementary import ELEMENTARY
+from tapebench.physics.space import Space
 
 ONE_STATE, DELAYED, POINTER, HIDDEN = range(4)
 HORIZONS = (1, 3, 1, 2)
@@ -42,6 +44,8 @@ class State:
 @dataclass(frozen=True)
 class Probe:
     length: int = 3
+    family = ELEMENTARY
+    space = Space((3,))
     num_actions: int = 3
 
     def reset(self, key, params):

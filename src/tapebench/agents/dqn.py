@@ -303,7 +303,7 @@ def _algorithm(
 ) -> Algorithm:
     def init(key: Array) -> Learner:
         network_key, extra_key = jax.random.split(key)
-        network = make_network(network_key, config, env, size)
+        network = make_network(network_key, config.network, config, env, size)
         extra, slow = auxiliary.init(extra_key, network) if auxiliary else ((), ())
         return Learner(
             network=network,
@@ -489,19 +489,14 @@ def _train(
 
 
 def make_network(
-    key: PRNGKeyArray,
-    config: Options,
-    env: Env,
-    size: int,
-    latent_size: int = 0,
-    kind: str | None = None,
+    key: PRNGKeyArray, kind: str, config: Any, env: Env, size: int, **inputs: Any
 ) -> nn.Network:
-    """The network that a config asks for, or one of another kind."""
+    """A network for action values, of any config that has its sizes; `inputs` are options of
+    `nn.make` that say what it is given beside observations of this size."""
     return nn.make(
         key,
-        kind or config.network,
+        kind,
         length=env.length,
-        observation_size=size,
         num_actions=env.num_actions,
         width=config.width,
         channels=config.channels,
@@ -509,6 +504,5 @@ def make_network(
         kernel=config.kernel,
         dueling=config.dueling,
         layer_norm=config.layer_norm,
-        latent_size=latent_size,
-        **network_inputs(env),
+        **{"observation_size": size, **network_inputs(env), **inputs},
     )

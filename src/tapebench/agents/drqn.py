@@ -2,11 +2,11 @@
 
     y_t = r_{t+1} + … + γⁿ⁻¹ r_{t+n} + γⁿ (1 − end) Q⁻(h_{t+n}, argmax_a Q(h_{t+n}, a))
 
-h_t is what is remembered of the episode up to its observation at t, see `memory`: `gru`, or
-`cells`, which commutes with rotation. Learned from are pieces of replay that begin with an episode,
-so h is worked out from its true beginning by the networks of today: nothing stored is stale, and
-nothing has to be burnt in. A piece has as many steps as the horizon; where its first episode ends
-by success, the next ones fill it.
+h_t is what is remembered of the episode up to its observation at t, see `memory`: `entries` and
+`cells`, which commute with rotation, or `gru`. Learned from are pieces of replay that begin with an
+episode, so h is worked out from its true beginning by the networks of today: nothing stored is
+stale, and nothing has to be burnt in. A piece has as many steps as the horizon; where its first
+episode ends by success, the next ones fill it.
 
 Deviations from Hausknecht and Stone:
 
@@ -56,8 +56,9 @@ class Config(dqn.Options):
     LATER: ClassVar[Mapping[str, Any]] = {}
     """See `dqn.Options`: here all options were there from the beginning."""
 
-    network: str = "cells"
-    """`cells`: made for rules, commutes with rotation; `gru`: fully connected. See `memory`."""
+    network: str = "entries"
+    """`entries` and `cells`: made for rules, commute with rotation; `gru`: fully connected. See
+    `memory`."""
     memory_size: int = 32
     """Entries of h."""
     encoder_width: int = 32
@@ -114,8 +115,8 @@ def _algorithm(config: Config, env: Env, size: int, horizon: int) -> dqn.Algorit
     def start(num: int) -> memory.Memory:
         return memory.begin(num, size, config.memory_size)
 
-    def make_body(key: Array, kind: str) -> nn.Network:
-        return dqn.make_network(key, config, env, size, config.memory_size, kind)
+    def make_body(key: Array, kind: str, **inputs: Any) -> nn.Network:
+        return dqn.make_network(key, kind, config, env, size, **inputs)
 
     def init(key: Array) -> Learner:
         model = memory.make(

@@ -1,8 +1,8 @@
-"""Memory of the episode so far: a GRU on what the last step says, in two kinds.
+"""Memory of the episode so far: a GRU on what the last step says, in three kinds.
 
     h_t = GRU(h_{t−1}, e_t),  h = 0 before an episode
 
-What e_t is, is the network:
+What e_t is, and who reads h, is the network:
 
 - `gru`: a layer on the observation, the previous action and the previous reward, for a fully
   connected body;
@@ -10,7 +10,13 @@ What e_t is, is the network:
   flip and what became of it, one of 16 cases, in a table that is learned; e_t is the mean and the
   maximum over the ring. The body is one of circular convolutions with h in every cell, so that
   all of it commutes with rotation. The reward is left out: it is the share of ones among the new
-  cells.
+  cells;
+- `entries`: an h for every entry of the rule's table, all by one GRU. The e_t of an entry is what
+  the last step says about it: in what share of cells it was read and became zero or one, and
+  whether in any. In the body, which is one of circular convolutions, every cell looks up the h of
+  the entry that it reads and of those that it would read after a flip, as it looks up a table that
+  is given (`context=evidence`, see `context`). What is remembered of an entry is learned; that a
+  law is a table of neighbourhoods is not. It commutes with rotation too.
 
 The reward is worked out from the observation, since the evaluator shows none: minus the share of
 observed cells that differ from the goal, which is that of zeros unless observed. Training does the
@@ -30,11 +36,16 @@ from jaxtyping import Bool, Float32, Int32, Integer, PRNGKeyArray
 
 from tapebench.agents import nn
 from tapebench.agents.api import Env
-from tapebench.physics import space
+from tapebench.physics import evidence, space
+from tapebench.physics.family import Family
+from tapebench.physics.space import Space
 from tapebench.tasks.layout import Layout
 
-BODIES = {"gru": "mlp", "cells": "conv"}
+BODIES = {"gru": "mlp", "cells": "conv", "entries": "conv"}
 """The network of the body for each kind of memory."""
+
+SAID = 2
+"""What a step says of an entry: its shares of `evidence.shares`."""
 
 
 class Memory(NamedTuple):
@@ -61,7 +72,8 @@ class Gru(eqx.Module):
     ) -> Float32[Array, "T B Z"]:
         """The states after each row of the inputs, from `hidden`.
 
-        Where it `forgets`, the state is reset to zero before the row.
+        Where it `forgets`, the state is reset to zero before the row. A row may hold several states
+        of an episode, one behind the other, which have inputs of their own.
         """
 
         def advance(hidden: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -118,6 +130,31 @@ class Cells(eqx.Module):
         return jnp.where(is_first[..., None], 0.0, pooled)
 
 
+class Entries(eqx.Module):
+    """The e_t of `entries`."""
+
+    layer: eqx.nn.Linear
+    family: Family = eqx.field(static=True)
+    space: Space = eqx.field(static=True)
+
+    def __call__(
+        self,
+        before: Float32[Array, "*B D"],
+        action: Integer[Array, "*B"],
+        obs: Float32[Array, "*B D"],
+        is_first: Bool[Array, "*B"],
+    ) -> Float32[Array, "*B N F"]:
+        """Of the last observation, what was done there, and the present one; for each entry."""
+        layout = Layout(self.space.size)
+        is_flipped = jnp.arange(self.space.size) == action[..., None]
+        cells, after = layout.cells(before), layout.cells(obs)
+        flipped = jnp.where(is_flipped, 1.0 - cells, cells)
+        became = evidence.shares(flipped, after, self.family, self.space)
+        said = jnp.concatenate([became, jnp.sign(became)], axis=-1)
+        features = jax.nn.relu(nn.linear(self.layer, said))
+        return jnp.where(is_first[..., None, None], 0.0, features)
+
+
 def observed_distance(obs: Float32[Array, "*B D"], length: int) -> Float32[Array, "*B"]:
     """The share of cells that differ from the goal, as far as observed."""
     layout = Layout(length)
@@ -128,11 +165,13 @@ def observed_distance(obs: Float32[Array, "*B D"], length: int) -> Float32[Array
 class Model(eqx.Module):
     """A body that is given, with every observation, the state of a GRU as what it remembers."""
 
-    encoder: Plain | Cells
+    encoder: Plain | Cells | Entries
     gru: Gru
     body: Any
     """Observations and states -> what it says of them."""
     length: int = eqx.field(static=True)
+    entries: int = eqx.field(static=True)
+    """Of a table with a state for each; 0 if there is one state for all."""
 
     def run(
         self,
@@ -147,38 +186,72 @@ class Model(eqx.Module):
         done = jnp.concatenate([memory.action[None], action])
         is_first = Layout(self.length).time(obs) == 0
         features = self.encoder(before, done, obs, is_first)
-        hidden = self.gru(memory.hidden, features, is_first & reset)
-        return self.body(obs, hidden), hidden
+        forgets = is_first & reset
+        rows, states = len(obs), obs.shape[1] * max(self.entries, 1)
+        hidden = self.gru(
+            memory.hidden.reshape(states, -1),
+            features.reshape(rows, states, -1),
+            jnp.repeat(forgets, states // obs.shape[1], axis=-1),
+        ).reshape(*obs.shape[:2], -1)
+        return self.read(obs, hidden), hidden
+
+    def read(self, obs: Float32[Array, "*B D"], hidden: Float32[Array, "*B Z"]) -> Any:
+        """What the body says of observations, with these states."""
+        if not self.entries:
+            return self.body(obs, hidden)
+        by_entry = hidden.reshape(*hidden.shape[:-1], self.entries, -1)
+        table = by_entry.swapaxes(-1, -2).reshape(hidden.shape)
+        return self.body(jnp.concatenate([obs, table], axis=-1))
 
 
 def make(
     key: PRNGKeyArray,
     kind: str,
-    make_body: Callable[[Array, str], Any],
+    make_body: Callable[..., Any],
     *,
     env: Env,
     size: int,
     width: int,
     hidden: int,
 ) -> Model:
-    """A model that remembers in this way, `gru` or `cells`.
+    """A model that remembers in this way, one of `BODIES`.
 
-    `make_body` makes a body of a key and a kind of network; `size` is that of an observation,
-    `width` the entries of e_t, or half of them for `cells`, `hidden` those of h.
+    `make_body` makes a body of a key, a kind of network and options of `nn.make`; `size` is that of
+    an observation, `width` the entries of e_t, or half of them for `cells`, `hidden` those of h,
+    for `entries` of all states together.
     """
     own_key, body_key = jax.random.split(key)
-    is_plain = kind == "gru"
-    table, inputs, recurrent = nn.layers(
-        own_key,
-        (size + env.num_actions + 1 if is_plain else nn.CASES, width),
-        (width if is_plain else 2 * width, 3 * hidden),
-        (hidden, 3 * hidden),
+    entries = env.family.entries if kind == "entries" else 0
+    if entries and hidden % entries:
+        raise ValueError(
+            f"memory_size must be a multiple of the {entries} entries of a table, not {hidden}"
+        )
+    own = hidden // entries if entries else hidden
+    sizes = {
+        "gru": (size + env.num_actions + 1, width, width),
+        "cells": (nn.CASES, width, 2 * width),
+        "entries": (2 * SAID, width, width),
+    }
+    inputs, outputs, features = sizes[kind]
+    layer, gates, recurrent = nn.layers(
+        own_key, (inputs, outputs), (features, 3 * own), (own, 3 * own)
+    )
+    encoders: dict[str, Callable[[], Plain | Cells | Entries]] = {
+        "gru": lambda: Plain(layer, env.length, env.num_actions),
+        "cells": lambda: Cells(layer, env.length),
+        "entries": lambda: Entries(layer, env.family, env.space),
+    }
+    reads = (
+        {"observation_size": size + hidden, "family": env.family, "numbers": own}
+        if entries
+        else {"latent_size": hidden}
     )
     return Model(
-        encoder=Plain(table, env.length, env.num_actions) if is_plain else Cells(table, env.length),
-        gru=Gru(inputs, recurrent),
-        body=make_body(body_key, BODIES[kind]),
+        encoder=encoders[kind](),
+        gru=Gru(gates, recurrent),
+        body=make_body(body_key, BODIES[kind], **reads),
         length=env.length,
+        entries=entries,
     )
 
 

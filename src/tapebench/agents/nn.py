@@ -28,6 +28,9 @@ NETWORKS = ("mlp", "conv")
 CASES = 16
 """Neighbourhoods of three cells, times what becomes of the one in the middle."""
 
+KNOWN = 2
+"""Numbers that say what is known of an entry of a table: whether it was seen, and what it is."""
+
 WIDE = 128
 """Outputs from which on a layer's gradient is faster if written as in `_weight_slope`: by a tenth
 of all training at 128 and 256 units; at 64 it would be slower."""
@@ -93,6 +96,8 @@ class Conv(eqx.Module):
     family: Family | None = eqx.field(static=True)
     """Of the table at the end of an observation, if there is one: see `agents.context`. Every cell
     looks up there what it reads."""
+    numbers: int = eqx.field(static=True)
+    """Of each entry of that table."""
 
     def cells(
         self, obs: Float32[Array, "*B D"], latent: Float32[Array, "*B Z"] | None = None
@@ -102,7 +107,8 @@ class Conv(eqx.Module):
         The batch is the last axis here: a product with a matrix of few channels is then one with
         many columns, which a CPU multiplies half as fast again as one with many rows.
         """
-        obs, context = jnp.split(obs, [obs.shape[-1] - table_size(self.family)], axis=-1)
+        table = table_size(self.family, self.numbers)
+        obs, context = jnp.split(obs, [obs.shape[-1] - table], axis=-1)
         layout = Layout(self.length)
         parts = [layout.time_column(obs), context, *([] if latent is None else [latent])]
         shared = jnp.concatenate(parts, axis=-1)
@@ -110,7 +116,8 @@ class Conv(eqx.Module):
         norm, *norms, last = self.norms or [None] * (len(self.hidden) + 1)
         inputs = per_cell(obs, self.length)
         if self.family is not None:
-            said = look_up(layout.cells(obs), context, self.family, Space((self.length,)))
+            sites = Space((self.length,))
+            said = look_up(layout.cells(obs), context, self.family, sites, self.numbers)
             inputs = jnp.concatenate([inputs, said])
         x = apply(first, windows(inputs, self.kernel, sites=1, features=0))
         x = activate(norm, x + apply(self.episode, batch_last(shared))[:, None], axis=0)
@@ -173,12 +180,14 @@ def make(
     kernel: int,
     latent_size: int = 0,
     family: Family | None = None,
+    numbers: int = KNOWN,
     dueling: bool = False,
     layer_norm: bool = False,
 ) -> Network:
     """A network for action values: hidden layers of `width` units, or `channels` in each cell.
 
-    With `family`, observations end with what is known of a table of it, not with a place.
+    With `family`, observations end with what is known of a table of it, `numbers` of each entry,
+    and not with a place.
     """
     if one_of("network", kind, NETWORKS) == "mlp":
         sizes = itertools.pairwise([observation_size + latent_size, *[width] * depth, num_actions])
@@ -189,12 +198,12 @@ def make(
         raise ValueError("network 'conv' needs one action per cell: use 'mlp'")
     if kernel > length:
         raise ValueError(f"kernel must be at most the length, {length}, not {kernel}")
-    per_cell_size = (observation_size - table_size(family)) // length
+    per_cell_size = (observation_size - table_size(family, numbers)) // length
     if family is not None:
-        per_cell_size += 2 * (1 + len(_neighbourhood(family, Space((length,)))[1]))
+        per_cell_size += numbers * (1 + len(_neighbourhood(family, Space((length,)))[1]))
     sizes = itertools.pairwise([per_cell_size, *[channels] * depth])
     convolutions = [(kernel * before, after) for before, after in sizes]
-    episode_size = 1 + table_size(family) + latent_size
+    episode_size = 1 + table_size(family, numbers) + latent_size
     mixers = [(episode_size, channels), (channels, channels), (channels, channels)]
     *hidden, episode, here, everywhere, head, value = layers(
         key, *convolutions, *mixers, (channels, 1), (channels, 1)
@@ -210,6 +219,7 @@ def make(
         length=length,
         kernel=kernel,
         family=family,
+        numbers=numbers,
     )
 
 
@@ -297,9 +307,9 @@ def case_shares(
     return counts.astype(jnp.float32) / length
 
 
-def table_size(family: Family | None) -> int:
-    """How many numbers say what is known of a table: of each entry, whether and what."""
-    return 0 if family is None else 2 * family.entries
+def table_size(family: Family | None, numbers: int) -> int:
+    """How many numbers say what is known of a table, with so many of each entry."""
+    return 0 if family is None else numbers * family.entries
 
 
 def look_up(
@@ -307,9 +317,10 @@ def look_up(
     context: Float32[Array, "*B numbers"],
     family: Family,
     sites: Space,
+    numbers: int,
 ) -> Float32[Array, "answers L batch"]:
-    """What the context says of the entries that a cell reads: whether each was seen, then what
-    each is. The batch is the last axis.
+    """What the context says of the entries that a cell reads: the first number of each, then the
+    next. The batch is the last axis.
 
     The first entry is the one it reads now, the others those with each of the cells flipped that it
     reads. A cell reads a weighted sum of its neighbourhood, so what a flip changes is known from
@@ -321,7 +332,7 @@ def look_up(
     flipped = codes + weights * (1.0 - 2.0 * cells[..., read])
     codes = jnp.concatenate([codes, flipped], axis=-1)
     codes = jnp.moveaxis(codes.reshape(-1, *codes.shape[-2:]), 0, -1).swapaxes(0, 1)
-    known = batch_last(context).reshape(2, family.entries, 1, 1, -1)
+    known = batch_last(context).reshape(numbers, family.entries, 1, 1, -1)
     said = [jnp.where(codes == entry, known[:, entry], 0.0) for entry in range(family.entries)]
     return sum(said[1:], said[0]).reshape(-1, *codes.shape[1:])
 

@@ -224,7 +224,9 @@ def _algorithm(config: Config, env: envs.TapeEnv, size: int) -> dqn.Algorithm:
         encoder_key, network_key = jax.random.split(key)
         model = Model(
             encoder=make_encoder(encoder_key, config, env),
-            network=dqn.make_network(network_key, config, env, size, config.latent_size),
+            network=dqn.make_network(
+                network_key, config.network, config, env, size, latent_size=config.latent_size
+            ),
         )
         return Learner(
             model=model,

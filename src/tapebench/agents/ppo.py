@@ -210,23 +210,21 @@ def make_model(
     config: Options,
     env: Env,
     size: int,
-    latent_size: int = 0,
+    **inputs: Any,
 ) -> ActorCritic:
-    """Policy and value by a network of this kind."""
+    """Policy and value by a network of this kind; `inputs` as in `dqn.make_network`."""
     network_key, value_key = jax.random.split(key)
     network = nn.make(
         network_key,
         kind,
         length=env.length,
-        observation_size=size,
         num_actions=env.num_actions,
         width=config.width,
         channels=config.channels,
         depth=config.depth,
         kernel=config.kernel,
-        latent_size=latent_size,
-        **network_inputs(env),
         layer_norm=config.layer_norm,
+        **{"observation_size": size, **network_inputs(env), **inputs},
     )
     network = eqx.tree_at(lambda net: net.head, network, replace_fn=nn.fade)
     (value,) = nn.layers(value_key, (int(network.head.in_features), 1))

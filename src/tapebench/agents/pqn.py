@@ -30,7 +30,7 @@ from jaxtyping import Float32, Integer, Scalar
 from tapebench import env as envs
 from tapebench.agents import dqn, nn, returns, rounds
 from tapebench.agents.api import Agent, Env, check_counts, check_shares, observation_size
-from tapebench.agents.context import inform, network_inputs
+from tapebench.agents.context import inform
 from tapebench.agents.rounds import Algorithm, Played, Segment
 from tapebench.base.names import one_of
 from tapebench.stats import CONTEXTS
@@ -145,27 +145,6 @@ def loss(
     return squared, {"loss": squared, "value": taken.mean()}
 
 
-def make_network(
-    key: Array, kind: str, config: Options, env: Env, size: int, latent_size: int = 0
-) -> nn.Network:
-    """A network for action values, normalised."""
-    return nn.make(
-        key,
-        kind,
-        length=env.length,
-        observation_size=size,
-        num_actions=env.num_actions,
-        width=config.width,
-        channels=config.channels,
-        depth=config.depth,
-        kernel=config.kernel,
-        latent_size=latent_size,
-        **network_inputs(env),
-        dueling=config.dueling,
-        layer_norm=config.layer_norm,
-    )
-
-
 def learning(config: Options) -> dict[str, Any]:
     """The parts of the algorithm that do not depend on the model: how it plays, aims and learns."""
 
@@ -199,7 +178,7 @@ def _algorithm(config: Config, env: Env, size: int) -> Algorithm:
 
     return Algorithm(
         name="pqn",
-        init=lambda key: make_network(key, config.network, config, env, size),
+        init=lambda key: dqn.make_network(key, config.network, config, env, size),
         begin=lambda num: (),
         see=see,
         note=note,

@@ -1,4 +1,4 @@
-"""Recurrent PPO: a policy that remembers the episode so far (RL², Duan et al. 2016), in two kinds.
+"""Recurrent PPO: a policy that remembers the episode so far (RL², Duan et al. 2016).
 
     h_t = GRU(h_{t−1}, e_t),  h = 0 before an episode        π(· | s_t, h_t),  V(s_t, h_t)
 
@@ -6,7 +6,7 @@ Learning is that of `ppo`, on pieces of `rollout` steps instead of single ones: 
 run through a piece again, from the memory that it had at the start of it, and is reset where an
 episode starts. So nothing leaks over an end, and gradients reach back to the start of the piece.
 
-What e_t is, is the network, `gru` or `cells`: see `memory`.
+What e_t is, and who reads h, is the network: `entries`, `cells` or `gru`, see `memory`.
 
 Deviations from Duan et al.:
 
@@ -43,8 +43,9 @@ class Config(ppo.Options):
     }
     """Its rounds of learning are others than those of `ppo`, hence `epochs` and `minibatches`."""
 
-    network: str = "cells"
-    """`cells`: made for rules, commutes with rotation; `gru`: fully connected. See `memory`."""
+    network: str = "entries"
+    """`entries` and `cells`: made for rules, commute with rotation; `gru`: fully connected. See
+    `memory`."""
     memory_size: int = 32
     """Entries of h."""
     encoder_width: int = 32
@@ -55,7 +56,7 @@ class Config(ppo.Options):
     minibatches: int = 8
     """Updates in an epoch. Each is on other environments, so they have to divide `num_envs`."""
 
-    networks: ClassVar[tuple[str, ...]] = ("gru", "cells")
+    networks: ClassVar[tuple[str, ...]] = tuple(memory.BODIES)
     """What `network` may be."""
 
     def __post_init__(self) -> None:
@@ -77,8 +78,8 @@ def make(config: Config, env: Env, params: envs.EnvParams) -> Agent:
 @cache
 def _algorithm(config: Config, env: Env, size: int) -> rounds.Algorithm:
     def init(key: Array) -> memory.Model:
-        def make_body(key: Array, kind: str) -> ppo.ActorCritic:
-            return ppo.make_model(key, kind, config, env, size, config.memory_size)
+        def make_body(key: Array, kind: str, **inputs: Any) -> ppo.ActorCritic:
+            return ppo.make_model(key, kind, config, env, size, **inputs)
 
         return memory.make(
             key,

@@ -5,7 +5,8 @@
 
 Learning is that of `pqn`, on pieces of `rollout` steps instead of single ones: the network is run
 through a piece again, from the memory that play had at the start of it, and is reset where an
-episode starts. What e_t is, is the network, `cells` or `gru`: see `memory`.
+episode starts. What e_t is, and who reads h, is the network: `entries`, `cells` or `gru`, see
+`memory`.
 
 Deviations from Gallici et al.:
 
@@ -25,7 +26,7 @@ from typing import Any, ClassVar
 from jax import Array
 
 from tapebench import env as envs
-from tapebench.agents import memory, nn, pqn, rounds
+from tapebench.agents import dqn, memory, nn, pqn, rounds
 from tapebench.agents.api import Agent, Env, check_counts, observation_size
 
 
@@ -37,8 +38,9 @@ class Config(pqn.Options):
     }
     """Values to search when tuning, see `tools/tune.py`."""
 
-    network: str = "cells"
-    """`cells`: made for rules, commutes with rotation; `gru`: fully connected. See `memory`."""
+    network: str = "entries"
+    """`entries` and `cells`: made for rules, commute with rotation; `gru`: fully connected. See
+    `memory`."""
     memory_size: int = 32
     """Entries of h."""
     encoder_width: int = 32
@@ -64,8 +66,8 @@ def make(config: Config, env: Env, params: envs.EnvParams) -> Agent:
 @cache
 def _algorithm(config: Config, env: Env, size: int) -> rounds.Algorithm:
     def init(key: Array) -> memory.Model:
-        def make_body(key: Array, kind: str) -> nn.Network:
-            return pqn.make_network(key, kind, config, env, size, config.memory_size)
+        def make_body(key: Array, kind: str, **inputs: Any) -> nn.Network:
+            return dqn.make_network(key, kind, config, env, size, **inputs)
 
         return memory.make(
             key,

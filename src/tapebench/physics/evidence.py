@@ -58,3 +58,20 @@ def show(
     became = (read & (after[..., None] != 0)).any(axis=-2)
     read = read.any(axis=-2)
     return Evidence(evidence.seen | read, xp.where(read, became, evidence.value))
+
+
+def shares(
+    flipped: Shaped[Any, "*B L"],
+    after: Shaped[Any, "*B L"],
+    family: Family,
+    space: Space,
+) -> Float32[Any, "*B N 2"]:
+    """In what share of the cells an update read each entry and became zero, and one."""
+    xp = flipped.__array_namespace__()
+    codes = family.codes(flipped.reshape(*flipped.shape[:-1], *space.shape), space)
+    codes, became = codes.reshape(flipped.shape), after != 0
+    counts = [
+        xp.stack([(is_read & ~became).sum(axis=-1), (is_read & became).sum(axis=-1)], axis=-1)
+        for is_read in (codes == entry for entry in range(family.entries))
+    ]
+    return xp.stack(counts, axis=-2).astype(np.float32) / np.float32(space.size)

@@ -40,7 +40,8 @@ NAMED = 6
 """Unfinished runs that are listed by name."""
 
 EQUIVARIANT, FULLY_CONNECTED = "ring-equivariant", "fully connected"
-KINDS = {"conv": EQUIVARIANT, "cells": EQUIVARIANT, "mlp": FULLY_CONNECTED, "gru": FULLY_CONNECTED}
+KINDS = dict.fromkeys(("conv", "cells", "entries"), EQUIVARIANT)
+KINDS |= dict.fromkeys(("mlp", "gru"), FULLY_CONNECTED)
 """The kind of each network. Agents are compared within a kind: across kinds it is the networks that
 are compared."""
 

@@ -252,11 +252,17 @@ def canonical_spec(run_id: RunId, spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differences(path: Path, run_id: RunId, spec: Mapping[str, Any]) -> list[str]:
-    """Names of the settings in which the run in `path` differs from `spec`."""
+    """Names of the settings in which the run in `path` differs from `spec`.
+
+    Options are a way to a config: where that is the same, it does not matter which were named.
+    """
     stored, requested = read_object(path / "spec.json"), canonical_spec(run_id, spec)
-    return sorted(
+    differing = {
         key for key in stored.keys() | requested.keys() if stored.get(key) != requested.get(key)
-    )
+    }
+    if stored.get("config") is not None and "config" not in differing:
+        differing.discard("options")
+    return sorted(differing)
 
 
 def result_hash(path: Path) -> str:

@@ -11,7 +11,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -168,14 +168,26 @@ class RunSpec:
 
 
 def from_dict(document: Mapping[str, Any]) -> RunSpec:
-    """The inverse of `RunSpec.as_dict`."""
+    """The inverse of `RunSpec.as_dict`.
+
+    Where a default has changed since, its old value becomes an option.
+    """
+    from tapebench import agents
+
     names = {entry.name for entry in fields(RunSpec)}
     values = {key: value for key, value in document.items() if key in names}
     values |= {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
     try:
-        return RunSpec(**values)
+        spec = RunSpec(**values)
     except TypeError as error:
         raise ValueError(f"this is not the spec of a run: {error}") from None
+    stored = document.get("config")
+    if not isinstance(stored, Mapping) or spec.agent not in agents.NAMES:
+        return spec
+    config = agents.read_config(spec.agent, stored)
+    defaults = vars(agents.configure(spec.agent))
+    changed = {name: value for name, value in config.items() if defaults.get(name) != value}
+    return spec if spec.config == config else replace(spec, options={**spec.options, **changed})
 
 
 ReportProgress = Callable[[dict[str, Any]], Any]

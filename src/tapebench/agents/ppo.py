@@ -65,7 +65,7 @@ class Options(rounds.Options):
     }
     """Options for short tapes: few weights, short chunks. Tests train agents of this size."""
     SEARCH: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "channels": (16, 32),
+        "channels": (32, 64),
         "depth": (2, 3),
         "layer_norm": (False, True),
         "learning_rate": (5e-4, 1e-3, 2e-3),

@@ -36,12 +36,10 @@ from tapebench.agents.api import Agent, Env, check_counts, observation_size
 @dataclass(frozen=True, kw_only=True)
 class Config(ppo.Options):
     SEARCH: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "memory_size": (16, 32, 64),
-        "encoder_width": (32, 64),
-        "epochs": (4, 10),
-        "minibatches": (4, 8),
+        **ppo.Options.SEARCH,
+        "memory_size": (32, 64),
     }
-    """Its rounds of learning are others than those of `ppo`, hence `epochs` and `minibatches`."""
+    """Values to search when tuning, see `tools/tune.py`: as many as `rpqn` has."""
 
     network: str = "entries"
     """`entries` and `cells`: made for rules, commute with rotation; `gru`: fully connected. See

@@ -136,7 +136,7 @@ def test_every_cell_looks_up_its_entry_and_those_after_flips(length):
     cells = rng.integers(2, size=(5, length)).astype(np.float32)
     given = rng.random((5, 16), np.float32)
     said = np.asarray(
-        nn.look_up(jnp.asarray(cells), jnp.asarray(given), ELEMENTARY, Space((length,)))
+        nn.look_up(jnp.asarray(cells), jnp.asarray(given), ELEMENTARY, Space((length,)), nn.KNOWN)
     )
 
     def entry(row, site):

@@ -220,11 +220,15 @@ def test_a_run_of_another_version_is_begun_again_as_advised(runs, capsys):
 
 
 def test_other_sizes_and_other_levels_are_named_as_they_are_needed(runs, capsys):
-    err = fails(capsys, "evaluate", "runs/tiny/dqn/fps30/s00", "--rules", "4")
+    size = ["--length", "8", "--steps", "1000", "--evaluate-every", "1000", "--episodes", "1"]
+    works(
+        capsys, "train", "dqn", *size, "--seeds", "1", "--experiment", "mlp", "--set", "network=mlp"
+    )
+    err = fails(capsys, "evaluate", "runs/mlp/dqn/fps30/s00", "--rules", "4")
     flags = re.search(r"use (--length \d+)", err)[1].split()
+    works(capsys, "evaluate", "runs/mlp/dqn", *flags, "--rules", "4")
     assert "name a directory further down" in fails(capsys, "evaluate", "runs/tiny", *flags)
     assert "name a directory further down" in fails(capsys, "compare", "runs/tiny", "runs/tiny")
-    works(capsys, "evaluate", "runs/tiny/dqn", *flags, "--rules", "4")
 
 
 def test_tables_that_are_there_are_named_and_can_be_asked(runs, capsys):

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tapebench import agents
+from tapebench.pages import agents as agent_pages
 from tapebench.pages import results as results_page
-from tapebench.report import findings
+from tapebench.report import contests, findings
 from tapebench.runs import published, tracks
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +38,18 @@ def agent_of(label):
     """The agent that a row is of: `dqn` of `dqn` and of `dqn-mlp`. An ablation is none."""
     known = {label, label.rpartition("-")[0]} & {*agents.NAMES}
     return max(known, key=len, default=None)
+
+
+def published_options(agent):
+    """What the page of an agent calls the options of its published runs of the track `full`."""
+    published_rows = agent_pages.published_rows()
+    return {
+        options
+        for options, row in agent_pages.rows_of(agent)
+        if row in published_rows
+        and row["run"].split("/")[0].partition("+")[0] == "full"
+        and not contests.is_ablation(agent, row["config"])
+    }
 
 
 def printed_values():
@@ -69,8 +82,8 @@ def printed_values():
             note("paper.md", row[""], row["seeds"], row)
     for agent in agents.NAMES:
         for _, row in tables((ROOT / "docs" / "agents" / f"{agent}.md").read_text()):
-            usual = row.get("options") == "defaults" and row.get("split") == "fps30"
-            if usual and row["steps"] == "200,000":
+            is_of_track = row.get("options") in published_options(agent)
+            if is_of_track and (row.get("split"), row["steps"]) == ("fps30", "200,000"):
                 note("agents", agent, row["seeds"], row)
     contest = results_page.contest_of(published.directory(), "full")
     table = findings.main_table(contest)

@@ -328,9 +328,9 @@ def test_estimates_go_by_what_is_there(finished, tmp_path):
 
 
 def test_another_network_has_an_estimate_of_its_own(tmp_path):
-    plain = tracks.get_track("full").spec("dqn")
-    slower = replace(plain, options={"network": "conv"})
-    assert estimate_seconds(slower, tmp_path) > 2 * estimate_seconds(plain, tmp_path)
+    usual = tracks.get_track("full").spec("dqn")
+    quicker = replace(usual, options={"network": "mlp"})
+    assert estimate_seconds(usual, tmp_path) > 2 * estimate_seconds(quicker, tmp_path)
 
 
 def test_an_agent_without_a_measured_speed_has_that_of_its_family_or_the_median(monkeypatch):

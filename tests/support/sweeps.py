@@ -23,7 +23,8 @@ TINY = tracks.Track(
 SHORT_RUN = RunSpec(
     agent="dqn",
     seed=3,
-    options={"width": 16, "chunk": 200, "warmup": 200, "replay_size": 2000, "batch": 16},
+    options={"network": "mlp", "width": 16, "chunk": 200, "warmup": 200}
+    | {"replay_size": 2000, "batch": 16},
     length=8,
     horizon=8,
     steps=1600,

@@ -36,6 +36,10 @@ WIDE = 128
 of all training at 128 and 256 units; at 64 it would be slower."""
 
 
+EPSILON = 1e-5
+"""Added to the variance by which a layer is normalised."""
+
+
 class Norm(eqx.Module):
     """LayerNorm of the last axis, or of another."""
 
@@ -43,11 +47,13 @@ class Norm(eqx.Module):
     shift: Float32[Array, " F"]
 
     def __call__(self, x: Float32[Array, "*_"], axis: int = -1) -> Float32[Array, "*_"]:
-        centred = x - x.mean(axis=axis, keepdims=True)
-        variance = jnp.square(centred).mean(axis=axis, keepdims=True)
         others = [other for other in range(x.ndim) if other != axis % x.ndim]
         scale, shift = (jnp.expand_dims(leaf, others) for leaf in (self.scale, self.shift))
-        return centred * jax.lax.rsqrt(variance + 1e-5) * scale + shift
+        if axis == 0:
+            return _standardised(x.reshape(len(x), -1)).reshape(x.shape) * scale + shift
+        centred = x - x.mean(axis=axis, keepdims=True)
+        variance = jnp.square(centred).mean(axis=axis, keepdims=True)
+        return centred * jax.lax.rsqrt(variance + EPSILON) * scale + shift
 
 
 class Mlp(eqx.Module):
@@ -272,6 +278,35 @@ def _weight_slope(x: Array, slope: Array) -> Array:
     """
     x, slope = (each.reshape(-1, each.shape[-1]) for each in (x, slope))
     return jax.lax.optimization_barrier(slope.T) @ x
+
+
+@jax.custom_vjp
+def _standardised(x: Array) -> Array:
+    """Each column `[F, N]` with mean 0 and variance 1.
+
+    Sums over the first axis are products with a row of ones, also in the gradient: on a CPU they
+    are ten times as fast, and an evaluation takes a sixth of the time.
+    """
+    return _standardised_forward(x)[0]
+
+
+def _standardised_forward(x: Array) -> tuple[Array, tuple[Array, Array]]:
+    centred = x - _column_means(x)
+    factor = jax.lax.rsqrt(_column_means(jnp.square(centred)) + EPSILON)
+    y = centred * factor
+    return y, (y, factor)
+
+
+def _standardised_backward(saved: tuple[Array, Array], slope: Array) -> tuple[Array]:
+    y, factor = saved
+    return (factor * (slope - _column_means(slope) - y * _column_means(slope * y)),)
+
+
+_standardised.defvjp(_standardised_forward, _standardised_backward)
+
+
+def _column_means(x: Array) -> Array:
+    return jnp.full((1, len(x)), 1.0 / len(x)) @ x
 
 
 def gru(

@@ -18,7 +18,7 @@ from typing import Any
 from tapebench import agents
 from tapebench.base import files
 from tapebench.exam.exam import Exam
-from tapebench.report.contests import KINDS, label_of
+from tapebench.report.contests import KINDS, is_ablation, label_of
 from tapebench.report.figures import Picture
 from tapebench.report.tables import Table
 from tapebench.runs import published, store, tracks
@@ -219,23 +219,28 @@ class ExperimentResults:
 def as_published(asked: RunSpec, root: Path) -> RunSpec | None:
     """The published run that a run stands for, whatever the defaults of its agent are today.
 
-    What was asked the same is the same run, whatever it is called. Else it is the run of its name,
-    or of its name and a hash, whose config has the fewest other values.
+    Options that are asked for are never other ones. Without any, the agent is asked for as it was
+    then: the run of that name, or of that name and a hash, and no ablation if there is another.
+    With some, what was asked the same is the same run, whatever it is called; else it is the run
+    whose config has the fewest other values, of that name if there is one.
     """
-    wanted = json.loads(json.dumps(asked.config))
+    wanted, options = json.loads(json.dumps([asked.config, dict(asked.options)]))
     others = _published_configs(root).get(_question(asked.as_dict()), {})
-    differing = {
-        experiment: sum(wanted.get(name) != value for name, value in config.items())
-        for experiment, config in others.items()
-    }
-    alike = {experiment for experiment, count in differing.items() if not count}
-    named = {name for name in others if name.partition("+")[0] == asked.experiment}
-    candidates = sorted((alike & named) or alike or named, key=lambda name: (differing[name], name))
-    if not candidates:
+    ranks: dict[str, tuple[Any, ...]] = {}
+    for experiment, config in others.items():
+        if any(config.get(name) != value for name, value in options.items()):
+            continue
+        differing = sum(wanted.get(name) != value for name, value in config.items())
+        is_other = experiment.partition("+")[0] != asked.experiment
+        if options:
+            ranks[experiment] = (differing > 0, is_other, differing, experiment)
+        elif not (is_other and differing):
+            ranks[experiment] = (is_other, is_ablation(asked.agent, config), differing, experiment)
+    if not ranks:
         return None
-    changed = {k: v for k, v in others[candidates[0]].items() if wanted.get(k) != v}
-    options = {**asked.options, **changed} if changed else asked.options
-    return replace(asked, experiment=candidates[0], options=options)
+    found = min(ranks, key=lambda experiment: ranks[experiment])
+    changed = {name: value for name, value in others[found].items() if wanted.get(name) != value}
+    return replace(asked, experiment=found, options={**asked.options, **changed})
 
 
 @cache

@@ -61,6 +61,15 @@ class Space:
         return math.prod(self.shape)
 
 
+Size = int | Space
+"""A ring by its length, or any space."""
+
+
+def as_space(size: Size) -> Space:
+    """The space itself, or the ring of so many cells."""
+    return size if isinstance(size, Space) else Space((size,))
+
+
 def num_words(length: int) -> int:
     """How many uint32 words hold a tape of `length` cells."""
     return -(-length // WORD)

@@ -48,8 +48,7 @@ def update(tape: Tape, masks: Law, space: Space) -> Tape:
 def codes(cells: Shaped[Any, "*B L"], space: Space) -> Shaped[Any, "*B L"]:
     """The entry `16a + 8b + 4c + 2d + e` that each cell reads."""
     xp = cells.__array_namespace__()
-    weighted = (xp.roll(cells, by, axis=-1) << (2 + by) for by in REACH)
-    return sum(weighted, start=xp.zeros_like(cells))
+    return sum(2 ** (2 + by) * xp.roll(cells, by, axis=-1) for by in REACH)
 
 
 def table(rules: Numbers) -> UInt8[Any, "*B 32"]:

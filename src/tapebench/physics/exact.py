@@ -122,7 +122,7 @@ def check_reach(size: Size, limit: int = MAX_LENGTH) -> int:
 
 def most_cells(family: Family) -> int:
     """On how many cells rules of the family are searched at all."""
-    return MAX_LENGTH if family is ELEMENTARY else NUMPY_CELLS
+    return MAX_LENGTH if family == ELEMENTARY else NUMPY_CELLS
 
 
 def all_images(rule: int, size: Size, family: Family = ELEMENTARY) -> UInt32[np.ndarray, " tapes"]:
@@ -169,7 +169,7 @@ def reach_all(
     A mirror image shares its twin's counts if the goal is symmetric.
     """
     length, where = check_reach(size, most_cells(family)), as_space(size)
-    search = large_search(length) if family is ELEMENTARY and length > NUMPY_LENGTH else None
+    search = large_search(length) if family == ELEMENTARY and length > NUMPY_LENGTH else None
     images = _symmetries_of(goal, where, family)
 
     def solve(rule: int) -> Reach:
@@ -417,7 +417,7 @@ def _layers(
 
     Ends at the horizon or with the last tapes that can reach the goal at all.
     """
-    limit = NUMPY_LENGTH if family is ELEMENTARY else NUMPY_CELLS
+    limit = NUMPY_LENGTH if family == ELEMENTARY else NUMPY_CELLS
     size = 2 ** check_reach(where, limit)
     if not 0 <= goal < size:
         raise ValueError(f"the goal must be a tape of {where.size} cells, an integer below {size}")

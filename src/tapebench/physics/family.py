@@ -14,6 +14,10 @@ Law = Any
 """A rule made ready to apply, a pytree of integers or arrays."""
 
 
+def _every_space(space: Space) -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class Symmetry:
     """What acts on rules, cells and places alike, so that updates do not notice it.
@@ -30,7 +34,7 @@ class Symmetry:
     on_site: Callable[[int, Space], int]
     keeps_zeros: bool
     """Whether the tape of all zeros, which is mostly the goal, stays what it is."""
-    is_of: Callable[[Space], bool] = lambda space: True
+    is_of: Callable[[Space], bool] = _every_space
     """Whether the space has it: only a square torus can be transposed."""
 
 

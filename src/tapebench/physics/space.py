@@ -60,6 +60,11 @@ class Space:
         """How many cells, and actions, there are."""
         return math.prod(self.shape)
 
+    @property
+    def is_torus(self) -> bool:
+        """Whether it has rows, and not only one."""
+        return len(self.shape) == 2
+
 
 Size = int | Space
 """A ring by its length, or any space."""

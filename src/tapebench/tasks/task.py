@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from tapebench.base.names import one_of
-from tapebench.physics import space
+from tapebench.physics import families, space
 from tapebench.physics.family import Family
 from tapebench.physics.space import Space
 from tapebench.tasks import splits
 from tapebench.tasks.layout import Layout
 from tapebench.tasks.schedule import NEVER, Schedule, parse_schedule
-from tapebench.tasks.universe import ELEMENTARY, Universe
+from tapebench.tasks.universe import ELEMENTARY, Universe, listed
 
+DEFAULT_LENGTH = 32
 REWARDS = ("distance", "sparse", "potential")
 MAX_HORIZON = 65_536
 
@@ -34,7 +36,8 @@ is still the goal then has its first cell flipped: a density next to 0 or 1 may 
 class Task:
     """A validated description of an environment. Tapes are Python integers, bit i is cell i."""
 
-    length: int
+    space: Space
+    """Where the cells are."""
     horizon: int
     rules: tuple[int, ...]
     """An episode's rule is drawn uniformly from these."""
@@ -50,21 +53,18 @@ class Task:
     reveal_rule: bool
     schedule: Schedule = NEVER
     """When the rule changes within an episode."""
+    universe: Universe = ELEMENTARY
+    """Where the rules are from."""
 
-    @property
-    def universe(self) -> Universe:
-        """Where the rules are from."""
-        return ELEMENTARY
+    @cached_property
+    def length(self) -> int:
+        """How many cells, and actions, there are."""
+        return self.space.size
 
     @property
     def family(self) -> Family:
         """What kind of laws they are."""
         return self.universe.family
-
-    @property
-    def space(self) -> Space:
-        """Where the cells are."""
-        return Space((self.length,))
 
     @property
     def layout(self) -> Layout:
@@ -79,7 +79,9 @@ class Task:
 
 def make_task(
     *,
-    length: int = 32,
+    family: str = ELEMENTARY.family.name,
+    length: int | None = None,
+    shape: Any = None,
     horizon: int = 32,
     split: Any = "fps30",
     rules: Any = "train",
@@ -94,7 +96,9 @@ def make_task(
     switch: Any = None,
 ) -> Task:
     """Validate the options of `Tape-v0` (documented in `tapebench.gym.TapeEnv`)."""
-    length = space.check_length(length)
+    laws = families.get(family)
+    where = parse_space(laws, length, shape)
+    length = where.size
     if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)):
         raise ValueError(f"horizon must be a positive integer, not {horizon!r}")
     if not 1 <= horizon <= MAX_HORIZON:
@@ -105,9 +109,12 @@ def make_task(
     only_start = {0.0: 0, 1.0: (1 << length) - 1}.get(density)
     if only_start is not None and only_start == goal_tape:
         raise ValueError(f"start_density={density:g} always starts at the goal: choose another")
-    members = splits.select(split, rules)
+    if laws == ELEMENTARY.family:
+        universe, members = ELEMENTARY, splits.select(split, rules)
+    else:
+        universe, members = listed(laws, rules)
     return Task(
-        length=length,
+        space=where,
         horizon=int(horizon),
         rules=members,
         goal=goal_tape,
@@ -119,6 +126,7 @@ def make_task(
         hidden=0 if mask is None else parse_mask(mask, length),
         reveal_rule=bool(reveal_rule),
         schedule=parse_schedule(switch, int(horizon), members),
+        universe=universe,
     )
 
 
@@ -134,6 +142,30 @@ def resolve(task: Task | None, options: dict[str, Any]) -> Task:
     if options:
         raise ValueError(f"give a task or options, not both: {', '.join(options)}")
     return task
+
+
+def parse_space(family: Family, length: Any, shape: Any) -> Space:
+    """A ring from its `length`, or any space from its `shape`: sides, or text like `5x5`."""
+    if shape is None:
+        if family.dimensions > 1:
+            raise ValueError(f"{family.name} rules need a torus: give its shape, like 5x5")
+        ring = space.check_length(DEFAULT_LENGTH if length is None else length)
+        return family.check_space(Space((ring,)))
+    if length is not None:
+        raise ValueError("give length or shape, not both: length is that of a ring")
+    sides = shape.split("x") if isinstance(shape, str) else np.atleast_1d(shape).tolist()
+    try:
+        return family.check_space(Space(tuple(map(_check_side, sides))))
+    except TypeError:
+        raise ValueError(f"a shape is written like 5x5 or (5, 5), not {shape!r}") from None
+
+
+def _check_side(side: Any) -> int:
+    if isinstance(side, str) and side.isdecimal() and len(side) < 5:
+        return int(side)
+    if isinstance(side, int) and not isinstance(side, bool):
+        return side
+    raise TypeError
 
 
 def parse_goal(goal: Any, length: int) -> int:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapebench.base.shapes import Shaped, UInt8, UInt32
-from tapebench.physics import polynomials
-from tapebench.physics.family import Family, Symmetry
+from tapebench.physics import polynomials, symmetries
+from tapebench.physics.family import Family
 from tapebench.physics.space import (
     MAX_LENGTH,
     Numbers,
@@ -195,39 +195,10 @@ LIFE = Family(
     compile=law,
     update=update,
     symmetries=(
-        Symmetry(
-            name="mirror",
-            on_rule=_same,
-            on_cells=lambda cells, space: cells[..., ::-1],
-            on_site=lambda site, space: site + space.shape[1] - 1 - 2 * (site % space.shape[1]),
-            keeps_zeros=True,
-        ),
-        Symmetry(
-            name="upside down",
-            on_rule=_same,
-            on_cells=lambda cells, space: cells[..., ::-1, :],
-            on_site=lambda site, space: (
-                space.size - space.shape[1] - site + 2 * (site % space.shape[1])
-            ),
-            keeps_zeros=True,
-        ),
-        Symmetry(
-            name="transpose",
-            on_rule=_same,
-            on_cells=lambda cells, space: cells.swapaxes(-1, -2),
-            on_site=lambda site, space: (
-                site % space.shape[1] * space.shape[0] + site // space.shape[1]
-            ),
-            keeps_zeros=True,
-            is_of=lambda space: space.shape[0] == space.shape[1],
-        ),
-        Symmetry(
-            name="complement",
-            on_rule=complement,
-            on_cells=lambda cells, space: 1 - cells,
-            on_site=lambda site, space: site,
-            keeps_zeros=False,
-        ),
+        symmetries.mirror(_same),
+        symmetries.upside_down(_same),
+        symmetries.transpose(_same),
+        symmetries.complement(complement),
     ),
     parse=parse,
     label=label,

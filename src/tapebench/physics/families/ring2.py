@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapebench.base.shapes import Shaped, UInt8, UInt32
-from tapebench.physics import polynomials
-from tapebench.physics.family import Family, Symmetry
+from tapebench.physics import polynomials, symmetries
+from tapebench.physics.family import Family
 from tapebench.physics.space import MAX_LENGTH, Numbers, Space, Tape, column, each, rotate, trim
 
 MIN_LENGTH = 5
@@ -103,22 +103,7 @@ RING2 = Family(
     table=table,
     compile=law,
     update=update,
-    symmetries=(
-        Symmetry(
-            name="mirror",
-            on_rule=mirror,
-            on_cells=lambda cells, space: cells[..., ::-1],
-            on_site=lambda site, space: space.size - 1 - site,
-            keeps_zeros=True,
-        ),
-        Symmetry(
-            name="complement",
-            on_rule=complement,
-            on_cells=lambda cells, space: 1 - cells,
-            on_site=lambda site, space: site,
-            keeps_zeros=False,
-        ),
-    ),
+    symmetries=(symmetries.mirror(mirror), symmetries.complement(complement)),
     parse=parse,
     label=label,
     check_space=check_space,

@@ -447,8 +447,8 @@ def test_a_torus_is_rendered_as_a_strip_of_boards():
 @pytest.mark.parametrize("vector", [False, True])
 def test_a_rule_given_at_reset_by_label_acts_even_if_it_is_none_of_the_tasks(vector):
     options = {"family": "life", "shape": (5, 5), "rules": ["B/S", "B36/S23"], "reveal_rule": True}
-    blinker = np.zeros(25, int)
-    blinker[[11, 12, 13]] = 1
+    blinker = np.zeros((5, 5), int)
+    blinker[2, 1:4] = 1
     env = make_vec(num_envs=3, **options) if vector else make(**options)
     at_reset = {"rule": "B3/S23", "tape": blinker}
     if vector:
@@ -460,6 +460,9 @@ def test_a_rule_given_at_reset_by_label_acts_even_if_it_is_none_of_the_tasks(vec
     assert first[[7, 12, 17]].all()
     if vector:
         again = make(**options)
+        boards = {"tape": np.stack([blinker] * 3), "goal": np.eye(5)}
+        _, info = env.reset(options=at_reset | boards)
+        assert info["distance"].tolist() == [np.float32(6 / 25)] * 3
         for row, rule in enumerate(at_reset["rule"]):
             again.reset(options={"rule": rule, "tape": blinker})
             np.testing.assert_array_equal(again.step(0)[0], obs[row])

@@ -134,17 +134,17 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
     ) -> tuple[Float32[np.ndarray, " D"], dict[str, Any]]:
         super().reset(seed=seed)
         options = _check_options(options, ("rule", "tape", "goal", "switch_to"))
-        length, rules, schedule = self.task.length, self.task.rules, self.task.schedule
+        rules, schedule = self.task.rules, self.task.schedule
         # The rule is drawn even where it is given, so that the draws after it do not move.
         rule = rules[int(self.np_random.integers(len(rules)))]
         if "rule" in options:
             rule = self.task.family.read_rule(options["rule"])
         if "goal" in options:
-            goal = parse_goal(options["goal"], length)
+            goal = parse_goal(options["goal"], self._space)
         else:
             goal = self._draw(0.5) if self.task.goal is None else self.task.goal
         if "tape" in options:
-            tape = parse_tape(options["tape"], length)
+            tape = parse_tape(options["tape"], self._space)
             if tape == goal:
                 raise ValueError("the start tape is the goal: give another tape or goal")
         else:
@@ -453,11 +453,10 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     def _parse_tapes(self, name: str, cells: Any) -> np.ndarray:
         """A tape for all or one for each, given as cells, as words `[N, W]`."""
-        length = self.task.length
         if name == "goal" and isinstance(cells, str):
-            words = space.to_words(parse_goal(cells, length), length)
+            words = space.to_words(parse_goal(cells, self._space), self.task.length)
         else:
-            words = space.pack(parse_cells(cells, length, name, self.num_envs))
+            words = space.pack(parse_cells(cells, self._space, name, self.num_envs))
         return np.broadcast_to(words, self._tape.shape)
 
     def _observe(self) -> np.ndarray:

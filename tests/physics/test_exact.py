@@ -150,6 +150,8 @@ def test_counts_and_their_summaries():
 def test_what_the_search_cannot_take_is_refused():
     with pytest.raises(ValueError, match="up to length 24, not 25"):
         exact.steps_to_goal(30, 25, 5)
+    with pytest.raises(ValueError, match="up to length 24, not 1000"):
+        exact.steps_to_goal(30, 1000, 5)
     with pytest.raises(ValueError, match="goal must be a tape of 5 cells"):
         exact.steps_to_goal(30, 5, 5, goal=32)
 

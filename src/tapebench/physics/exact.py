@@ -143,17 +143,19 @@ def steps_to_goal(
 
     Indexed by the tape as an integer. The search ends early once a layer adds nothing.
     """
-    steps = np.full(2 ** as_space(size).size, UNREACHED, np.uint16)
-    for step, layer in enumerate(_layers(rule, as_space(size), horizon, goal, family)):
+    where = _check_search(size, goal, family)
+    steps = np.full(2**where.size, UNREACHED, np.uint16)
+    for step, layer in enumerate(_layers(rule, where, horizon, goal, family)):
         np.copyto(steps, np.uint16(step), where=_unpack(layer, len(steps)).view(bool))
     return steps
 
 
 def reach(rule: int, size: Size, horizon: int, goal: int = 0, family: Family = ELEMENTARY) -> Reach:
     """Solve one rule exactly and keep the counts."""
-    layers = _layers(family.check_rule(rule), as_space(size), horizon, goal, family)
+    where = _check_search(size, goal, family)
+    layers = _layers(family.check_rule(rule), where, horizon, goal, family)
     counts = tuple(int(np.bitwise_count(layer).sum()) for layer in layers)
-    return Reach(rule, as_space(size).size, counts)
+    return Reach(rule, where.size, counts)
 
 
 def reach_all(
@@ -410,6 +412,15 @@ def shipped_chances(length: int, horizon: int) -> dict[str, dict[int, float]]:
     }
 
 
+def _check_search(size: Size, goal: int, family: Family) -> Space:
+    """The space, if it can be searched in NumPy and has such a goal."""
+    limit = NUMPY_LENGTH if family == ELEMENTARY else NUMPY_CELLS
+    cells = check_reach(size, limit)
+    if not 0 <= goal < 2**cells:
+        raise ValueError(f"the goal must be a tape of {cells} cells, an integer below {2**cells}")
+    return as_space(size)
+
+
 def _layers(
     rule: int, where: Space, horizon: int, goal: int, family: Family
 ) -> Iterator[np.ndarray]:
@@ -417,12 +428,8 @@ def _layers(
 
     Ends at the horizon or with the last tapes that can reach the goal at all.
     """
-    limit = NUMPY_LENGTH if family == ELEMENTARY else NUMPY_CELLS
-    size = 2 ** check_reach(where, limit)
-    if not 0 <= goal < size:
-        raise ValueError(f"the goal must be a tape of {where.size} cells, an integer below {size}")
     images = all_images(rule, where, family)
-    layer = np.zeros(-(-size // 64), np.uint64)
+    layer = np.zeros(-(-len(images) // 64), np.uint64)
     layer[goal >> 6] = 1 << (goal & 63)
     reached = layer
     for step in range(horizon + 1):

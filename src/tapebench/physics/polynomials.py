@@ -27,6 +27,7 @@ def masks(table: Any, variables: int) -> tuple[Any, ...]:
 def evaluate(masks: Sequence[Any], variables: Sequence[Any]) -> Any:
     """The polynomial of `masks` at words of variables, that of the highest bit first."""
     for word in reversed(variables):
-        masks = [a ^ (word & b) for a, b in zip(masks[::2], masks[1::2], strict=True)]
+        pairs = iter(masks)
+        masks = [a ^ (word & b) for a, b in zip(pairs, pairs, strict=False)]
     (value,) = masks
     return value

@@ -17,7 +17,7 @@ import numpy as np
 from tapebench.base.names import one_of
 from tapebench.physics import families, space
 from tapebench.physics.family import Family
-from tapebench.physics.space import Space
+from tapebench.physics.space import Size, Space, as_space
 from tapebench.tasks import splits
 from tapebench.tasks.layout import Layout
 from tapebench.tasks.schedule import NEVER, Schedule, parse_schedule
@@ -104,7 +104,7 @@ def make_task(
     if not 1 <= horizon <= MAX_HORIZON:
         raise ValueError(f"horizon must be a positive integer up to {MAX_HORIZON}, not {horizon}")
     one_of("reward", reward, REWARDS)
-    goal_tape = None if isinstance(goal, str) and goal == "random" else parse_goal(goal, length)
+    goal_tape = None if isinstance(goal, str) and goal == "random" else parse_goal(goal, where)
     density = _check_share("start_density", start_density)
     only_start = {0.0: 0, 1.0: (1 << length) - 1}.get(density)
     if only_start is not None and only_start == goal_tape:
@@ -168,28 +168,36 @@ def _check_side(side: Any) -> int:
     raise TypeError
 
 
-def parse_goal(goal: Any, length: int) -> int:
-    """A goal as a Python-integer tape: `"zeros"`, or `length` cells of 0 and 1."""
+def parse_goal(goal: Any, size: Size) -> int:
+    """A goal as a Python-integer tape: `"zeros"`, or a cell of 0 or 1 for each."""
     if isinstance(goal, str) and goal == "zeros":
         return 0
     if isinstance(goal, str) and set(goal) - {"0", "1"}:
-        raise ValueError(f'unknown goal {goal!r}: use "zeros" or {length} cells of 0 and 1')
-    return parse_tape(goal, length, "goal")
+        cells = as_space(size).size
+        raise ValueError(f'unknown goal {goal!r}: use "zeros" or {cells} cells of 0 and 1')
+    return parse_tape(goal, size, "goal")
 
 
-def parse_tape(cells: Any, length: int, what: str = "tape") -> int:
+def parse_tape(cells: Any, size: Size, what: str = "tape") -> int:
     """A tape given cell by cell (a sequence, an array or a text of 0 and 1) as an integer."""
-    return space.to_int(space.pack(parse_cells(cells, length, what)))
+    return space.to_int(space.pack(parse_cells(cells, size, what)))
 
 
-def parse_cells(cells: Any, length: int, what: str, num: int | None = None) -> np.ndarray:
-    """Cells of 0 and 1 as uint8, `[length]` or, where `num` tapes may be meant, `[num, length]`."""
+def parse_cells(cells: Any, size: Size, what: str, num: int | None = None) -> np.ndarray:
+    """Cells of 0 and 1 as uint8, `[length]` or, where `num` tapes may be meant, `[num, length]`.
+
+    Those of a torus are given in reading order, or as boards.
+    """
+    where = as_space(size)
+    length = where.size
     if isinstance(cells, str):
         cells = [character == "1" if character in "01" else 2 for character in cells]
     try:
         array = np.asarray(cells)
     except ValueError:
         raise ValueError(f"{what} must be {length} cells of 0 and 1") from None
+    if array.ndim > 1 and array.shape[-2:] == where.shape:
+        array = array.reshape(*array.shape[:-2], length)
     shapes = {(length,)} | ({(num, length)} if num is not None else set())
     if array.shape not in shapes:
         wanted = " or ".join(str(shape) for shape in sorted(shapes, key=len))

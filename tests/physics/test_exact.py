@@ -208,7 +208,8 @@ def test_under_noise_mirror_images_are_as_hard_and_blind_chance_is_a_coin_per_ce
 )
 def test_every_family_is_searched_as_by_value_iteration(family, shape, labels):
     family, space = families.get(family), Space(shape)
-    for rule in map(family.parse, labels):
+    drawn = np.random.default_rng(space.size).integers(family.num_rules, size=3)
+    for rule in [*map(family.parse, labels), *drawn.tolist()]:
         for goal in (0, 0b10011):
             expected = slow_steps(rule, space, 6, goal, family)
             steps = exact.steps_to_goal(rule, space, 6, goal, family)

@@ -202,7 +202,7 @@ class Exact:
             shipped = exact.shipped_ceilings(task.length, horizon)
             solved = {rule: shipped[rule] for rule in task.rules}
         else:
-            with progress_bar(f"exact, L = {task.length}", len(task.rules)) as advance:
+            with progress_bar(f"exact, {_size(task)}", len(task.rules)) as advance:
                 solved = exact.reach_all(
                     task.rules, task.space, horizon, task.goal, advance, family
                 )
@@ -284,7 +284,7 @@ class Exact:
 
         exact.check_reach(task.space, exact.NOISE_LENGTH)
         label = task.family.label
-        with progress_bar(f"exact under noise, L = {task.length}", len(task.rules)) as advance:
+        with progress_bar(f"exact under noise, {_size(task)}", len(task.rules)) as advance:
             ceilings = exact.noisy_ceilings(
                 task.rules,
                 task.space,

@@ -153,19 +153,14 @@ def parse_space(family: Family, length: Any, shape: Any) -> Space:
         return family.check_space(Space((ring,)))
     if length is not None:
         raise ValueError("give length or shape, not both: length is that of a ring")
-    sides = shape.split("x") if isinstance(shape, str) else np.atleast_1d(shape).tolist()
     try:
-        return family.check_space(Space(tuple(map(_check_side, sides))))
-    except TypeError:
-        raise ValueError(f"a shape is written like 5x5 or (5, 5), not {shape!r}") from None
-
-
-def _check_side(side: Any) -> int:
-    if isinstance(side, str) and side.isdecimal() and len(side) < 5:
-        return int(side)
-    if isinstance(side, int) and not isinstance(side, bool):
-        return side
-    raise TypeError
+        given = [int(side) for side in shape.split("x")] if isinstance(shape, str) else shape
+        sides = np.atleast_1d(given).tolist()
+    except ValueError:
+        sides = []
+    if not sides or any(type(side) is not int for side in sides):
+        raise ValueError(f"a shape is written like 5x5 or (5, 5), not {str(shape)[:40]!r}")
+    return family.check_space(Space(tuple(sides)))
 
 
 def parse_goal(goal: Any, size: Size) -> int:

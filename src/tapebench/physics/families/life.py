@@ -158,7 +158,7 @@ def parse(text: str) -> int:
             return int(parts["number"])
     raise ValueError(
         "a life rule is written like B3/S23, or 23/3 with S first, in counts from 0 to 8 of the "
-        f"eight neighbours, or is a number from 0 to {NUM_RULES - 1}, not {text!r}"
+        f"eight neighbours, or is a number from 0 to {NUM_RULES - 1}, not {text[:40]!r}"
     )
 
 

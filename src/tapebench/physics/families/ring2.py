@@ -74,7 +74,7 @@ def parse(text: str) -> int:
     if not 0 <= number < 2**32:
         raise ValueError(
             f"a ring2 rule is a number from 0 to {2**32 - 1}, written R2:n or {{n,2,2}}, "
-            f"not {text!r}"
+            f"not {text[:40]!r}"
         )
     return number
 

@@ -195,11 +195,23 @@ def scan_gymnax(env: Any, params: Any, num: int) -> Prepared:
     return scan_env(reset, step, int(env.num_actions), num, steps_for(num))
 
 
-def tape_jax(length: int, num: int, *, packed: bool) -> Prepared:
+def tape_jax(length: int, num: int, *, packed: bool, family: str = "elementary") -> Prepared:
     from tapebench import env
 
-    tape_env, params = env.make(rules="all", length=length, packed=packed)
+    tape_env, params = env.make(packed=packed, **family_options(family, length))
     return scan_gymnax(tape_env, params, num)
+
+
+def family_options(family: str, length: int) -> dict[str, Any]:
+    """A ring, or a square torus for life, and 256 rules: all there are, or as many at random."""
+    if family == "elementary":
+        return {"length": length, "rules": "all"}
+    from tapebench.physics import families
+
+    rules = np.random.default_rng(0).choice(families.get(family).num_rules, 256, replace=False)
+    side = round(length**0.5)
+    size = {"shape": (side, side)} if family == "life" else {"length": length}
+    return {"family": family, "rules": rules, **size}
 
 
 def gymnax_cartpole(_: int, num: int) -> Prepared:
@@ -235,12 +247,15 @@ def vector_env(
     name: str,
     mode: str = "vector_entry_point",
     steps: int | None = None,
+    family: str | None = None,
 ) -> Prepared:
     """`gymnasium.make_vec` as it comes; both environments reset in the step after an end."""
     import gymnasium
 
     import_module("tapebench")
     size: dict[str, Any] = {"length": length} if length else {}
+    if family is not None:
+        size = family_options(family, length)
     env: Any = gymnasium.make_vec(name, num_envs=num, vectorization_mode=mode, **size)
     env.reset(seed=0)
     actions = random_actions(int(env.single_action_space.n), num, steps or steps_for(num))
@@ -279,6 +294,10 @@ CONTESTANTS: dict[str, Callable[[int, int], Prepared]] = {
     "gymnax-cartpole": gymnax_cartpole,
     "xland-empty": xland_empty,
     "tape-vector": functools.partial(vector_env, name="Tape-v0"),
+    "ring2-jax": functools.partial(tape_jax, packed=False, family="ring2"),
+    "ring2-vector": functools.partial(vector_env, name="Tape-v0", family="ring2"),
+    "life-jax": functools.partial(tape_jax, packed=False, family="life"),
+    "life-vector": functools.partial(vector_env, name="Tape-v0", family="life"),
     "cartpole-vector": functools.partial(vector_env, name="CartPole-v1"),
     "cartpole-sync": functools.partial(vector_env, name="CartPole-v1", mode="sync", steps=64),
     "tape-single": functools.partial(single_env, name="Tape-v0"),

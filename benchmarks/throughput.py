@@ -105,6 +105,10 @@ LABELS = {
     "gymnax-cartpole": "gymnax CartPole",
     "xland-empty": "XLand-MiniGrid Empty-8x8",
     "tape-vector": "Tape vector env",
+    "ring2-jax": "Tape JAX, ring2",
+    "ring2-vector": "Tape vector env, ring2",
+    "life-jax": "Tape JAX, life on 5 × 5",
+    "life-vector": "Tape vector env, life on 5 × 5",
     "cartpole-vector": "CartPole vector env",
     "cartpole-sync": "CartPole SyncVectorEnv",
     "tape-single": "Tape single env",
@@ -116,6 +120,8 @@ FOREIGN = ("gymnax-cartpole", "xland-empty")
 GYMNAX = Case("gymnax-cartpole", length=0)
 VECTOR, CARTPOLE_VECTOR = Case("tape-vector"), Case("cartpole-vector", length=0)
 SINGLE, CARTPOLE_SINGLE = Case("tape-single", num=1), Case("cartpole-single", length=0, num=1)
+RING2_JAX, RING2_VECTOR = Case("ring2-jax"), Case("ring2-vector")
+LIFE_JAX, LIFE_VECTOR = Case("life-jax", length=25), Case("life-vector", length=25)
 DYNAMICS = [Case(name) for name in RAW]
 ENVIRONMENTS = [
     Case("tape-jax-packed"),
@@ -123,6 +129,10 @@ ENVIRONMENTS = [
     GYMNAX,
     Case("xland-empty", length=0),
     VECTOR,
+    RING2_JAX,
+    RING2_VECTOR,
+    LIFE_JAX,
+    LIFE_VECTOR,
     CARTPOLE_VECTOR,
     Case("cartpole-sync", length=0, num=64),
     SINGLE,
@@ -138,6 +148,10 @@ MARKS = (
     Mark("NumPy vector env / CartPole vector env", VECTOR, CARTPOLE_VECTOR, 1.3),
     Mark("JAX env, float / gymnax CartPole", Case("tape-jax-float"), GYMNAX, 3.0),
     Mark("JAX env, packed / gymnax CartPole", Case("tape-jax-packed"), GYMNAX, 15.0),
+    Mark("JAX env, ring2 / elementary", RING2_JAX, Case("tape-jax-float"), 1 / 3),
+    Mark("NumPy vector env, ring2 / elementary", RING2_VECTOR, VECTOR, 1 / 3),
+    Mark("JAX env, life on 5 × 5 / elementary", LIFE_JAX, Case("tape-jax-float"), 1 / 4),
+    Mark("NumPy vector env, life on 5 × 5 / elementary", LIFE_VECTOR, VECTOR, 1 / 4),
     Mark("single Tape-v0 / single CartPole-v1", SINGLE, CARTPOLE_SINGLE, 1.5),
 )
 
@@ -261,7 +275,7 @@ def verdicts(marks: list[dict[str, Any]]) -> Table:
         [
             mark["name"],
             "" if mark["ratio"] is None else f"{mark['ratio']:.2f}",
-            f"{mark['wanted']:g}",
+            f"{mark['wanted']:.3g}",
             words[mark["reached"]],
         ]
         for mark in marks

@@ -11,8 +11,10 @@ import shape_checks
 from tapebench import env as envs
 from tapebench.exam.exam import make_exam
 from tapebench.physics import space
+from tapebench.physics.families import LIFE
 from tapebench.tasks import splits
 from tapebench.tasks.schedule import Schedule
+from tapebench.tasks.task import make_task
 from tapebench.tasks.universe import ELEMENTARY
 
 
@@ -256,6 +258,34 @@ def test_default_params_are_those_of_make():
         jax.tree.leaves(params), jax.tree.leaves(env.default_params), strict=True
     ):
         np.testing.assert_array_equal(ours, default)
+
+
+@pytest.mark.parametrize(
+    ("options", "num"),
+    [
+        ({"family": "life", "shape": (5, 5), "rules": ["B3/S23", "B36/S23"]}, 25),
+        ({"family": "life", "shape": (6, 7), "rules": "B3/S23", "observe_goal": True}, 42),
+        ({"family": "ring2", "length": 16, "rules": [4_294_967_295, 2_283_010_756, 0]}, 16),
+    ],
+)
+def test_every_family_in_the_functions_of_gymnax(options, num):
+    env, params = envs.make(horizon=6, **options)
+    state, obs, after, _, terminated, truncated, _ = run(env, params, 20, 50)
+    assert env.num_actions == num
+    assert obs.shape[-1] == env.observation_space(params).shape[0]
+    assert set(np.unique(state.rule)) == set(make_task(**options).rules)
+    ended = np.asarray(terminated | truncated)
+    np.testing.assert_array_equal(after.t, np.where(ended, 0, state.t + 1))
+    assert envs.make(**options)[0] == env
+    with pytest.raises(ValueError, match="rules="):
+        _ = env.default_params
+
+
+def test_a_torus_has_as_many_cells_as_it_says():
+    with pytest.raises(ValueError, match=r"a torus of \(5, 5\) has 25 cells"):
+        envs.TapeEnv(length=24, shape=(5, 5), family=LIFE)
+    with pytest.raises(ValueError, match="need a torus"):
+        envs.TapeEnv(length=25, family=LIFE)
 
 
 def test_a_schedule_that_never_switches_leaves_no_trace_in_the_program(monkeypatch):

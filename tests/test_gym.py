@@ -36,6 +36,10 @@ make_vec = partial(gymnasium.make_vec, "Tape-v0", vectorization_mode="vector_ent
         {"render_mode": "ansi", "split": "matched30", "rules": "test"},
         {"switch": [2, 7], "reveal_rule": True},
         {"render_mode": "rgb_array", "rules": 30},
+        {"family": "ring2", "length": 16, "rules": ["R2:2283010756", 30], "reveal_rule": True},
+        {"family": "life", "shape": (5, 5), "rules": "B3/S23", "render_mode": "rgb_array"},
+        {"family": "life", "shape": "6x7", "rules": ["23/3", "B36/S23"], "switch": 3},
+        {"family": "life", "shape": [3, 4], "rules": 224, "render_mode": "ansi", "noise": 0.1},
     ],
 )
 def test_gymnasiums_own_checker_passes(options):
@@ -60,22 +64,30 @@ def test_importing_and_making_the_environment_imports_no_jax_and_takes_no_time()
 @st.composite
 def games(draw):
     """Options, rules, tapes, goals and actions of a few episodes played side by side."""
-    length = draw(st.integers(3, 70))
+    family = draw(st.sampled_from(["elementary", "ring2", "life"]))
+    if family == "life":
+        shape = draw(st.integers(3, 9)), draw(st.integers(3, 9))
+        length, rules = shape[0] * shape[1], [0, 224, 2**18 - 1, 174_320, 5]
+        where = {"family": family, "shape": shape, "rules": rules}
+    else:
+        length = draw(st.integers(3 if family == "elementary" else 5, 70))
+        rules = [0, 4, 8, 30, 90, 110, 204, 255]
+        where = {"length": length, "rules": "all"}
+    if family == "ring2":
+        rules = [0, 2_283_010_756, 2**32 - 1, 3_000_000_001, 7]
+        where |= {"family": family, "rules": rules}
     horizon = draw(st.integers(1, 12))
     options = {
-        "length": length,
+        **where,
         "horizon": horizon,
         "reward": draw(st.sampled_from(["distance", "sparse", "potential"])),
         "success_bonus": draw(st.sampled_from([1.0, 0.0, 0.3])),
         "observe_goal": draw(st.booleans()),
         "mask": draw(st.sampled_from([None, [0, 2]])),
-        "rules": "all",
     }
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     num = draw(st.integers(1, 4))
-    rules = draw(
-        st.lists(st.sampled_from([0, 4, 8, 30, 90, 110, 204, 255]), min_size=num, max_size=num)
-    )
+    rules = draw(st.lists(st.sampled_from(rules), min_size=num, max_size=num))
     tapes = rng.integers(0, 2, (num, length))
     goals = rng.integers(0, 2, (num, length)) * draw(st.integers(0, 1))
     tapes[(tapes == goals).all(axis=-1), 0] ^= 1
@@ -410,6 +422,50 @@ def test_rendering_marks_the_flips():
     assert pixels[4, 4].tolist() == [230, 159, 0]
     assert pixels[0, 0].tolist() == [26, 26, 26]
     assert pixels[8, 0].tolist() == [255, 255, 255]
+
+
+def test_a_torus_is_rendered_as_a_strip_of_boards():
+    options = {"family": "life", "shape": (3, 4), "rules": "B/S012345678", "horizon": 6}
+    env = make(render_mode="ansi", **options)
+    env.reset(options={"tape": "100000000001"})
+    env.step(0)
+    env.step(6)
+    assert env.render() == "◙···  ····  ····\n····  ··○·  ··█·\n···█  ···█  ···█\n"
+    env = make(render_mode="rgb_array", **options)
+    env.reset(options={"tape": "100000000001"})
+    env.step(0)
+    pixels = env.render()
+    assert pixels.shape == ((3 * 4 - 1) * 8, (2 * 5 + 4) * 8, 3)  # seven boards in lines of three
+    assert pixels[4, 4].tolist() == [230, 159, 0]
+    assert pixels[0, 0].tolist() == [26, 26, 26]
+    assert pixels[0, 8].tolist() == [255, 255, 255]
+    assert pixels[0, 4 * 8].tolist() == [224, 224, 224]
+    assert pixels[2 * 8, 8 * 8].tolist() == [26, 26, 26]
+    assert pixels[4 * 8, 0].tolist() == [224, 224, 224]
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_a_rule_given_at_reset_by_label_acts_even_if_it_is_none_of_the_tasks(vector):
+    options = {"family": "life", "shape": (5, 5), "rules": ["B/S", "B36/S23"], "reveal_rule": True}
+    blinker = np.zeros((5, 5), int)
+    blinker[2, 1:4] = 1
+    env = make_vec(num_envs=3, **options) if vector else make(**options)
+    at_reset = {"rule": "B3/S23", "tape": blinker}
+    if vector:
+        at_reset["rule"] = ["B3/S23", "B36/S23", "B0/S"]
+    _, info = env.reset(options=at_reset)
+    assert np.ravel(info["rule"])[0] == 224
+    obs = env.step([0] * 3 if vector else 0)[0]  # a cell that is far from the blinker's counts
+    first = np.atleast_2d(obs)[0, :25]
+    assert first[[7, 12, 17]].all()
+    if vector:
+        again = make(**options)
+        boards = {"tape": np.stack([blinker] * 3), "goal": np.eye(5)}
+        _, info = env.reset(options=at_reset | boards)
+        assert info["distance"].tolist() == [np.float32(6 / 25)] * 3
+        for row, rule in enumerate(at_reset["rule"]):
+            again.reset(options={"rule": rule, "tape": blinker})
+            np.testing.assert_array_equal(again.step(0)[0], obs[row])
 
 
 @pytest.mark.parametrize("action", [-1, 32, 100])

@@ -53,6 +53,21 @@ def test_attributes_can_be_read_but_not_set():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"family": "life", "shape": (4, 4), "rules": ["B3/S23", "B2/S"]},
+        {"family": "ring2", "length": 8, "rules": "R2:2283010756"},
+    ],
+)
+def test_stable_baselines3_trains_under_every_family(options):
+    env = TapeVecEnv(4, horizon=8, **options)
+    model = PPO("MlpPolicy", env, seed=0, device="cpu", n_steps=64, batch_size=64)
+    model.learn(1000)
+    assert model.predict(env.reset())[0].shape == (4,)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [DQN, PPO])
 def test_stable_baselines3_learns_on_it(algorithm):
     options = {"n_steps": 64, "batch_size": 256} if algorithm is PPO else {"learning_starts": 500}

@@ -114,9 +114,12 @@ class TapeEnv:
     reveal_rule: bool = False
     family: Family = ELEMENTARY.family
     schedule: Schedule = NEVER
+    shape: tuple[int, ...] | None = None
+    """Sides of a torus of `length` cells; a ring has none."""
 
     def __post_init__(self) -> None:
-        space.check_length(self.length)
+        if space.check_length(self.length) != self.space.size:
+            raise ValueError(f"a torus of {self.shape} has {self.space.size} cells: set length")
         self.family.check_space(self.space)
         if self.reward not in REWARDS:
             raise ValueError(f"unknown reward {self.reward!r}: use one of {', '.join(REWARDS)}")
@@ -128,7 +131,7 @@ class TapeEnv:
     @property
     def space(self) -> Space:
         """Where the cells are."""
-        return Space((self.length,))
+        return Space(self.shape or (self.length,))
 
     @property
     def num_actions(self) -> int:
@@ -136,7 +139,15 @@ class TapeEnv:
 
     @property
     def default_params(self) -> EnvParams:
-        """The parameters of `make` with no options, at this length."""
+        """The parameters of `make` with no options, at this length.
+
+        Of elementary rules: others have no rules to draw from unless they are listed.
+        """
+        if self.family != ELEMENTARY.family:
+            raise ValueError(
+                f"there are no default rules of {self.family.name}: take the parameters from "
+                "tapebench.env.make, with rules="
+            )
         params = make(length=self.length)[1]
         return replace(params, num_seen=jnp.uint32(0)) if self.schedule.switches else params
 
@@ -313,6 +324,7 @@ def make(
         reveal_rule=task.reveal_rule,
         family=task.family,
         schedule=Schedule(task.schedule.switches),
+        shape=task.space.shape if task.space.is_torus else None,
     )
     schedule = task.schedule
     table, num_rules = rule_table(schedule.order(task.rules), task.universe)

@@ -21,7 +21,7 @@ from tapebench.base.names import one_of
 from tapebench.base.shapes import Bool, Float32
 from tapebench.physics import space, starts
 from tapebench.physics.family import Family, Law
-from tapebench.tasks.render import picture, text_rows
+from tapebench.tasks.render import board_picture, picture, text_boards, text_rows
 from tapebench.tasks.task import (
     MAX_REDRAWS,
     Task,
@@ -46,17 +46,18 @@ _BYTE_BUFFERS = [row.astype("<f4").tobytes() for row in _BYTE_CELLS]
 @cache
 def _laws(universe: Universe) -> tuple[np.ndarray, np.ndarray]:
     """The rules of a universe, ascending, and their laws, uint32 `[masks, rules, 1]`."""
-    rules = np.array(universe.rules)
+    rules = np.array(universe.rules, np.uint32)
     return rules, np.stack(universe.family.compile(rules))
 
 
 class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
-    """A ring of binary cells under a hidden elementary cellular-automaton rule.
+    """Binary cells on a ring or a torus under a hidden cellular-automaton rule.
 
     ## Task
-    Each step flips one cell; then the rule, drawn at reset and hidden, updates all cells at once:
-    cell i becomes bit `4 * left + 2 * centre + right` of the rule, read from the flipped tape.
-    The goal, by default the all-zero tape, is to be reached within the horizon.
+    Each step flips one cell; then the rule, drawn at reset and hidden, updates all cells at once,
+    read from the flipped tape: under an elementary rule cell i becomes bit
+    `4 * left + 2 * centre + right` of its number. The goal, by default the all-zero tape, is to be
+    reached within the horizon. Cells of a torus are numbered in reading order everywhere.
 
     ## Action
     `Discrete(length)`: the 0-based cell to flip. There is no "do nothing".
@@ -83,7 +84,10 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
     only with `reveal_rule=True`.
 
     ## Options
-    - `length` (3 to 1024), `horizon`.
+    - `family`: `"elementary"`, `"ring2"` (five cells on a ring) or `"life"` (a cell and the count
+      of its neighbours on a torus).
+    - `length` of a ring (3 to 1024), or `shape` of a torus like `(5, 5)`; `horizon`.
+    - `rules` of a family other than `elementary`: by number or label, like `"B3/S23"`.
     - `split` and `rules`: a split's name or file, and `"train"`, `"test"`, `"all"`, a rule or a
       list of rules to draw from.
     - `goal`: `"zeros"`, `"random"` (drawn at each reset) or the cells of a tape; `observe_goal`.
@@ -96,7 +100,8 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
       uniformly at reset. With 4 the first four updates are of the first rule. Nothing tells the
       agent. By default the rule stays.
     - `task`: a ready-made `Task` in place of all the options above.
-    - `render_mode`: `"ansi"` or `"rgb_array"`, the episode's space-time diagram so far.
+    - `render_mode`: `"ansi"` or `"rgb_array"`, the episode's space-time diagram so far, of a torus
+      as a strip of boards.
     """
 
     metadata = {"render_modes": list(RENDER_MODES), "render_fps": 4}  # noqa: RUF012
@@ -129,17 +134,17 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
     ) -> tuple[Float32[np.ndarray, " D"], dict[str, Any]]:
         super().reset(seed=seed)
         options = _check_options(options, ("rule", "tape", "goal", "switch_to"))
-        length, rules, schedule = self.task.length, self.task.rules, self.task.schedule
+        rules, schedule = self.task.rules, self.task.schedule
         # The rule is drawn even where it is given, so that the draws after it do not move.
         rule = rules[int(self.np_random.integers(len(rules)))]
         if "rule" in options:
-            rule = self.task.family.check_rule(options["rule"])
+            rule = self.task.family.read_rule(options["rule"])
         if "goal" in options:
-            goal = parse_goal(options["goal"], length)
+            goal = parse_goal(options["goal"], self._space)
         else:
             goal = self._draw(0.5) if self.task.goal is None else self.task.goal
         if "tape" in options:
-            tape = parse_tape(options["tape"], length)
+            tape = parse_tape(options["tape"], self._space)
             if tape == goal:
                 raise ValueError("the start tape is the goal: give another tape or goal")
         else:
@@ -203,6 +208,11 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
         if not self._started:
             raise ResetNeeded("call reset() before render()")
         tapes = [np.frombuffer(self._cells(tape), "<f4") for tape in self._history]
+        if self._space.is_torus:
+            boards = np.reshape(tapes, (len(tapes), *self._space.shape))
+            if self.render_mode == "ansi":
+                return "\n".join(text_boards(boards, self._flips)) + "\n"
+            return board_picture(boards, self._flips, places=self.task.horizon + 1)
         if self.render_mode == "ansi":
             return "\n".join(text_rows(tapes, self._flips)) + "\n"
         return picture(tapes, self._flips, rows=self.task.horizon + 1)
@@ -422,7 +432,12 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     def _set_rules(self, which: np.ndarray, rule: np.ndarray) -> None:
         """From now on these rules act in the environments `which`."""
         self._rule[which] = rule
-        self._law[:, which] = self._laws[:, np.searchsorted(self._known, rule)]
+        places = np.searchsorted(self._known, rule).clip(max=len(self._known) - 1)
+        if (self._known[places] != rule).any():  # given at a reset, and not one of the task's
+            self._known = np.union1d(self._known, rule)
+            self._laws = np.stack(self.task.family.compile(self._known))
+            places = np.searchsorted(self._known, rule)
+        self._law[:, which] = self._laws[:, places]
 
     def _draw_biased(self, goal: np.ndarray, num: int) -> np.ndarray:
         """Start tapes at a density other than 0.5, drawn again where they equal the goal."""
@@ -438,11 +453,10 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     def _parse_tapes(self, name: str, cells: Any) -> np.ndarray:
         """A tape for all or one for each, given as cells, as words `[N, W]`."""
-        length = self.task.length
         if name == "goal" and isinstance(cells, str):
-            words = space.to_words(parse_goal(cells, length), length)
+            words = space.to_words(parse_goal(cells, self._space), self.task.length)
         else:
-            words = space.pack(parse_cells(cells, length, name, self.num_envs))
+            words = space.pack(parse_cells(cells, self._space, name, self.num_envs))
         return np.broadcast_to(words, self._tape.shape)
 
     def _observe(self) -> np.ndarray:
@@ -537,9 +551,14 @@ def _check_rules(rule: Any, num: int, family: Family) -> np.ndarray:
     array = np.asarray(rule)
     if array.shape not in ((), (num,)):
         raise ValueError(f"rule must be one rule or {num} of them, not shape {array.shape}")
-    for member in np.unique(array):
-        family.check_rule(member)
-    return np.broadcast_to(array, (num,))
+    return np.broadcast_to(_read_rules(array, family), (num,))
+
+
+def _read_rules(given: np.ndarray, family: Family) -> np.ndarray:
+    """Rules by number or label as numbers, uint32, of the same shape."""
+    different, places = np.unique(given, return_inverse=True)
+    rules = [family.read_rule(member) for member in different.tolist()]
+    return np.array(rules, np.uint32)[places].reshape(given.shape)
 
 
 def _check_later(rules: Any, task: Task, num: int) -> np.ndarray:
@@ -550,9 +569,7 @@ def _check_later(rules: Any, task: Task, num: int) -> np.ndarray:
         raise ValueError("switch_to is for tasks whose rule switches: set switch")
     if array.shape not in ((count,), (num, count)):
         raise ValueError(f"switch_to must be {count} of the rules, not shape {array.shape}")
-    for member in np.unique(array):
-        task.family.check_rule(member)
-    return np.broadcast_to(array.astype(np.uint32), (num, count))
+    return np.broadcast_to(_read_rules(array, task.family), (num, count))
 
 
 def _check_stream(stream: Any, num: int) -> seeding.Stream:

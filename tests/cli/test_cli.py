@@ -128,6 +128,16 @@ def test_show_writes_a_picture(capsys, tmp_path):
         (["exact", "--switch", "4", "--noise", "0.1"], "not both"),
         (["evaluate", "greedy", "--switch", "4", "--length", "8"], "the rule switches"),
         (["exact", "--rules", "x"], "use all, train, test"),
+        (["exact", "--family", "live"], "did you mean 'life'"),
+        (["exact", "--family", "life", "--rules", "B3/S23"], "give its shape, like 5x5"),
+        (["exact", "--family", "life", "--shape", "4x4"], "list those to draw from in rules="),
+        (["exact", "--family", "life", "--shape", "4x4", "--rules", "B9/S"], "written like B3/S23"),
+        (["exact", "--family", "life", "--shape", "6x6", "--rules", "23/3"], "up to 25 cells"),
+        (["exact", "--family", "ring2", "--switch", "2", "--rules", "1,2"], "elementary rules"),
+        (["show", "--family", "life", "--shape", "x", "--rule", "23/3"], "written like 5x5"),
+        (["show", "--family", "ring2", "--policy", "optimal"], "use random, flip-ones, greedy"),
+        (["show", "--family", "life", "--rule", "23/3", "--png", "b.png"], "leave out --png"),
+        (["show", "--rule", "x"], "a number from 0 to 255, not 'x'"),
         (["oracle", "--objective", "fnal"], "did you mean 'final'"),
         (["oracle", "--side", "odd"], "unknown side 'odd'"),
         (["oracle", "--candidates", "0"], "at least 1"),
@@ -161,6 +171,31 @@ def test_exact_prints_one_json_document(capsys):
     assert document["mean_ceiling"] == pytest.approx(
         sum(reach["solvable"] for reach in document["rules"].values()) / 3
     )
+
+
+def test_exact_keys_rules_of_other_families_by_label(capsys):
+    sized = ("--family", "life", "--shape", "4x4", "--horizon", "16")
+    code, out, _ = tape(capsys, "exact", *sized, "--rules", "B3/S23,B36/S23", "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert (document["family"], document["shape"], document["length"]) == ("life", [4, 4], 16)
+    assert list(document["rules"]) == ["B3/S23", "B36/S23"]
+    assert document["rules"]["B3/S23"]["max_steps"] == 3
+    assert document["mean_ceiling"] == 1
+    ring = ("--family", "ring2", "--length", "12", "--rules", "{2283010756,2,2},R2:30")
+    _, out, _ = tape(capsys, "exact", *ring, "--json")
+    assert set(json.loads(out)["rules"]) == {"R2:2283010756", "R2:30"}
+    _, out, _ = tape(capsys, "exact", *ring, "--noise", "0.1")
+    assert "R2:2283010756" in out
+
+
+def test_show_draws_a_torus_as_boards(capsys):
+    sized = ("--family", "life", "--shape", "5x5", "--rule", "B3/S23", "B2/S")
+    _, out, _ = tape(capsys, "show", *sized, "--policy", "none", "--horizon", "2")
+    assert "rule B3/S23" in out
+    boards = [line.split() for line in out.splitlines() if set(line) <= set("·█○◙ ")]
+    assert [len(row) for row in boards] == [6] * 5
+    assert all(len(row) == 5 for line in boards for row in line)
 
 
 def test_exact_reads_what_is_shipped_at_32_cells(capsys):

@@ -211,3 +211,16 @@ def test_dynamics_are_compiled_once_for_all_rules():
     for rule in range(256):
         step(jnp.zeros((4, 1), jnp.uint32), jnp.zeros(4, jnp.int32), jnp.full(4, rule))
     assert traces == 1
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_a_tape_turned_is_its_cells_rolled(length):
+    bits = random_bits(length, num=5)
+    tape = space.pack(bits)
+    for by in {0, 1, -1, 2, length - 1, length // 2, 1 - length, 33 % length, -40}:
+        expected = space.pack(np.roll(bits, by, axis=-1))
+        np.testing.assert_array_equal(space.rotate(tape, by, length), expected)
+        words = space.rotate(space.split(jnp.asarray(tape)), by, length)
+        np.testing.assert_array_equal(space.join(words), expected)
+        for row, turned in zip(tape, expected, strict=True):
+            assert space.rotate(space.to_int(row), by, length) == space.to_int(turned)

@@ -6,23 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from radius2 import embedded
 from tapebench.exam import policy as policies
 from tapebench.exam import rollout
-from tapebench.physics import exact
+from tapebench.physics import exact, families
 from tapebench.physics.families import elementary
+from tapebench.physics.space import Space
 from tapebench.tasks.task import make_task
 
 
-def slow_steps(rule, length, horizon, goal):
+def slow_steps(rule, space, horizon, goal, family=elementary.ELEMENTARY):
     """Optimal steps by value iteration over a dict of all tapes."""
-    steps = {goal: 0}
+    steps, tapes = {goal: 0}, range(2**space.size)
+    after = [{family.step(tape, c, rule, space) for c in range(space.size)} for tape in tapes]
     for number in range(1, horizon + 1):
-        layer = {
-            tape
-            for tape in range(2**length)
-            if tape not in steps
-            and any(elementary.step(tape, c, rule, length) in steps for c in range(length))
-        }
+        layer = {tape for tape in tapes if tape not in steps and not after[tape].isdisjoint(steps)}
         steps |= dict.fromkeys(layer, number)
     return steps
 
@@ -30,7 +28,7 @@ def slow_steps(rule, length, horizon, goal):
 @given(st.integers(3, 7), st.integers(0, 255), st.integers(0, 12), st.data())
 def test_backward_search_equals_value_iteration(length, rule, horizon, data):
     goal = data.draw(st.integers(0, 2**length - 1))
-    expected = slow_steps(rule, length, horizon, goal)
+    expected = slow_steps(rule, Space((length,)), horizon, goal)
     steps = exact.steps_to_goal(rule, length, horizon, goal)
     for tape in range(2**length):
         assert steps[tape] == expected.get(tape, exact.UNREACHED)
@@ -152,6 +150,8 @@ def test_counts_and_their_summaries():
 def test_what_the_search_cannot_take_is_refused():
     with pytest.raises(ValueError, match="up to length 24, not 25"):
         exact.steps_to_goal(30, 25, 5)
+    with pytest.raises(ValueError, match="up to length 24, not 1000"):
+        exact.steps_to_goal(30, 1000, 5)
     with pytest.raises(ValueError, match="goal must be a tape of 5 cells"):
         exact.steps_to_goal(30, 5, 5, goal=32)
 
@@ -196,3 +196,85 @@ def test_under_noise_mirror_images_are_as_hard_and_blind_chance_is_a_coin_per_ce
     # With noise of a half every update leads anywhere: four tries at one tape of 256.
     chance = exact.success_under_noise(30, 8, 4, 0.5)
     assert chance == pytest.approx(1 - (1 - 2**-8) ** 4, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("family", "shape", "labels"),
+    [
+        ("ring2", (5,), ["R2:2283010756", "R2:3000000001"]),
+        ("ring2", (9,), ["R2:2283010756", "R2:1771476585"]),
+        ("life", (3, 3), ["B3/S23", "B1357/S1357", "B0/S8"]),
+    ],
+)
+def test_every_family_is_searched_as_by_value_iteration(family, shape, labels):
+    family, space = families.get(family), Space(shape)
+    drawn = np.random.default_rng(space.size).integers(family.num_rules, size=3)
+    for rule in [*map(family.parse, labels), *drawn.tolist()]:
+        for goal in (0, 0b10011):
+            expected = slow_steps(rule, space, 6, goal, family)
+            steps = exact.steps_to_goal(rule, space, 6, goal, family)
+            tapes = range(2**space.size)
+            assert steps.tolist() == [expected.get(tape, exact.UNREACHED) for tape in tapes]
+            counts = np.bincount(steps[steps != exact.UNREACHED])
+            assert exact.reach(rule, space, 6, goal, family).histogram == tuple(counts)
+
+
+@pytest.mark.slow
+def test_radius_2_rules_that_ignore_the_outer_cells_have_the_ceilings_of_elementary_ones():
+    rules = range(0, 256, 5)
+    shipped = exact.shipped_ceilings(16, 16)
+    solved = exact.reach_all(map(embedded, rules), 16, 16, family=families.RING2)
+    for rule in rules:
+        assert solved[embedded(rule)].histogram == shipped[rule].histogram
+    ceilings = exact.noisy_ceilings(
+        map(embedded, (30, 86, 110)), 8, 4, 0.02, 0b1011, family=families.RING2
+    )
+    for rule in (30, 86, 110):
+        assert ceilings[embedded(rule)] == exact.success_under_noise(rule, 8, 4, 0.02, 0b1011)
+
+
+def test_ceilings_of_named_rules_of_life_on_4_by_4():
+    labels = ("B3/S23", "B36/S23", "B2/S", "B3678/S34678", "B1357/S1357")
+    life, space = families.LIFE, Space((4, 4))
+    solved = exact.reach_all(map(life.parse, labels), space, 16, family=life)
+    reach = {label: solved[life.parse(label)] for label in labels}
+    assert [reach[label].solvable for label in labels[:3]] == [1, 1, 1]
+    assert reach["B3/S23"].max_steps == 3
+    assert round(reach["B3678/S34678"].solvable, 6) == 0.999252
+    assert round(reach["B1357/S1357"].solvable_excluding_goal, 6) == 0.062501
+
+
+def test_images_under_symmetries_share_counts_only_where_the_goal_is_symmetric_too():
+    ring2 = families.RING2
+    rule = ring2.parse("R2:2283010756")
+    twin = ring2.symmetries[0].on_rule(rule)
+    assert twin != rule
+    for goal in (0, 0b1011):
+        together = exact.reach_all((rule, twin), 9, 9, goal, family=ring2)
+        for member in (rule, twin):
+            assert together[member] == exact.reach(member, 9, 9, goal, ring2)
+
+
+def test_best_cells_on_a_torus_lead_to_the_goal_in_the_optimal_number_of_steps():
+    life, space = families.LIFE, Space((3, 4))
+    rule = life.parse("B3/S23")
+    steps = exact.steps_to_goal(rule, space, 12, family=life)
+    for tape in range(1, 2**12, 97):
+        now, taken = tape, 0
+        while now != 0:
+            cell = exact.best_cell(now, rule, space, steps, life)
+            now, taken = life.step(now, cell, rule, space), taken + 1
+        assert taken == steps[tape]
+
+
+@pytest.mark.slow
+def test_5_by_5_is_searched_and_more_is_refused():
+    life = families.LIFE
+    reach = exact.reach(life.parse("B3/S23"), Space((5, 5)), 25, family=life)
+    assert reach.histogram == (1, 5045631, 21864275, 6644525)
+    with pytest.raises(ValueError, match="up to 25 cells, not 30: choose a smaller torus"):
+        exact.reach_all([224], Space((5, 6)), 5, family=life)
+    with pytest.raises(ValueError, match="up to length 25, not 26: choose a shorter tape"):
+        exact.reach_all([224], 26, 5, family=families.RING2)
+    with pytest.raises(ValueError, match="they need a torus"):
+        exact.reach(224, 16, 5, family=life)

@@ -5,16 +5,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from radius2 import embedded
+from tapebench.physics import families
 from tapebench.physics import space as spaces
 from tapebench.physics.families import FAMILIES
 from tapebench.physics.families.elementary import evolve
 from tapebench.physics.space import Space
 
-SHAPES = {1: [(3,), (8,), (31,), (32,), (33,), (64,), (70,)], 2: [(3, 3), (5, 6), (8, 8), (7, 9)]}
+RINGS = [(8,), (31,), (32,), (33,), (64,), (70,), (100,)]
+SHAPES = {
+    "elementary": [(3,), *RINGS],
+    "ring2": [(5,), *RINGS],
+    "life": [(3, 3), (3, 5), (5, 6), (4, 8), (8, 8), (7, 9), (16, 4), (3, 40)],
+}
+"""The smallest space of each, and spaces of less than a word, a word and several."""
 CASES = [
-    pytest.param(family, Space(shape), id=f"{name}-{'x'.join(map(str, shape))}")
-    for name, family in FAMILIES.items()
-    for shape in SHAPES[family.dimensions]
+    pytest.param(FAMILIES[name], Space(shape), id=f"{name}-{'x'.join(map(str, shape))}")
+    for name, shapes in SHAPES.items()
+    for shape in shapes
 ]
 of_family_and_space = pytest.mark.parametrize(("family", "space"), CASES)
 of_family = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
@@ -65,6 +73,8 @@ def test_symmetries_act_on_rules_cells_and_places_alike(family, space):
     rules, cells = draw(family, space, num=60)
     after = by_definition(family, space, rules, cells)
     for symmetry in family.symmetries:
+        if not symmetry.is_of(space):
+            continue
         image = np.array([symmetry.on_rule(int(rule)) for rule in rules], np.uint32)
         moved = symmetry.on_cells(cells, space)
         np.testing.assert_array_equal(
@@ -73,7 +83,7 @@ def test_symmetries_act_on_rules_cells_and_places_alike(family, space):
         for site in range(space.size):
             flipped = cells.copy()
             flipped.reshape(len(cells), -1)[:, site] ^= 1
-            there = np.array(moved)
+            there = np.array(moved, order="C")
             there.reshape(len(cells), -1)[:, symmetry.on_site(site, space)] ^= 1
             np.testing.assert_array_equal(symmetry.on_cells(flipped, space), there)
         zeros = np.zeros((1, *space.shape), np.uint8)
@@ -118,3 +128,89 @@ def test_the_contract_costs_elementary_rules_nothing():
     tape, rule = jnp.zeros((4, 1), jnp.uint32), jnp.zeros(4, jnp.uint32)
     by_contract = jax.make_jaxpr(lambda t, r: family.update(t, family.compile(r), ring))(tape, rule)
     assert str(by_contract) == str(jax.make_jaxpr(lambda t, r: evolve(t, r, 32))(tape, rule))
+
+
+@pytest.mark.parametrize(
+    ("family", "text", "label"),
+    [
+        ("elementary", "30", "30"),
+        ("ring2", "R2:2283010756", "R2:2283010756"),
+        ("ring2", "{2283010756,2,2}", "R2:2283010756"),
+        ("ring2", "{ 0, 2, 2 }", "R2:0"),
+        ("ring2", "r2:4294967295", "R2:4294967295"),
+        ("ring2", "30", "R2:30"),
+        ("life", "B3/S23", "B3/S23"),
+        ("life", "b36s23", "B36/S23"),
+        ("life", "S32/B3", "B3/S23"),
+        ("life", "23/3", "B3/S23"),
+        ("life", "/2", "B2/S"),
+        ("life", "B0/S8", "B0/S8"),
+        ("life", "/", "B/S"),
+        ("life", "224", "B3/S23"),
+        ("life", "{224, {2, {{2,2,2},{2,1,2},{2,2,2}}}, {1,1}}", "B3/S23"),
+    ],
+)
+def test_labels_are_read_as_golly_and_wolfram_write_them(family, text, label):
+    family = families.get(family)
+    assert family.label(family.parse(text)) == label
+    assert family.read_rule(text) == family.read_rule(family.parse(text))
+
+
+@pytest.mark.parametrize(
+    ("family", "texts", "fix"),
+    [
+        ("ring2", ("R2:", "R2:4294967296", "R1:30", "{30,2,1}", "{30,3,2}", "R2:-1"), "R2:n"),
+        ("ring2", ("B3/S23", "R2:²", "R2:0x10", "R2:" + "9" * 5000), "or {n,2,2}"),
+        ("life", ("B9/S23", "B3", "S23", "B3/S23/3", "B2ce/S23", "B3/S23H"), "like B3/S23"),
+        ("life", ("B3/S23:T5,5", "23/3/2", "W30", "Life", "262144", "9" * 5000), "or 23/3"),
+    ],
+)
+def test_what_means_no_rule_of_the_family_is_refused_with_what_would(family, texts, fix):
+    for text in texts:
+        with pytest.raises(ValueError, match=fix) as error:
+            families.get(family).parse(text)
+        assert "\n" not in str(error.value)
+
+
+def test_families_are_found_by_name():
+    assert families.get("life") is families.LIFE
+    with pytest.raises(ValueError, match="unknown family 'live': did you mean 'life'"):
+        families.get("live")
+
+
+def test_a_radius_2_rule_that_ignores_the_outer_cells_is_an_elementary_rule():
+    ring2, ring = families.RING2, Space((37,))
+    rules = np.arange(256)
+    tape = spaces.pack(np.random.default_rng(0).integers(2, size=(256, 37)))
+    np.testing.assert_array_equal(
+        ring2.evolve(tape, embedded(rules), ring), evolve(tape, rules, 37)
+    )
+
+
+def board(*rows):
+    """Rows of a board as a Python-integer tape."""
+    cells = "".join(rows)
+    return sum(1 << place for place, cell in enumerate(cells) if cell == "O")
+
+
+def test_what_everybody_knows_of_conways_life():
+    life = families.LIFE
+    conway, square = life.parse("B3/S23"), Space((5, 5))
+    lying = board(".....", ".....", ".OOO.", ".....", ".....")
+    standing = board(".....", "..O..", "..O..", "..O..", ".....")
+    assert life.evolve(lying, conway, square) == standing
+    assert life.evolve(standing, conway, square) == lying
+    block = board("O...O", ".....", ".....", ".....", "O...O")  # across all four edges
+    assert life.evolve(block, conway, square) == block
+    torus = Space((6, 8))
+    glider = board(".O......", "..O.....", "OOO.....", *["........"] * 3)
+    tape = glider
+    for _ in range(4):
+        tape = life.evolve(tape, conway, torus)
+    assert tape == spaces.rotate(glider, 8 + 1, 48)
+    for _ in range(4 * 23):  # 24 diagonal steps lead around both ways
+        tape = life.evolve(tape, conway, torus)
+    assert tape == glider
+    assert life.evolve(0, life.parse("B0/S8"), torus) == (1 << 48) - 1
+    assert life.evolve((1 << 48) - 1, life.parse("B0/S8"), torus) == (1 << 48) - 1
+    assert life.evolve((1 << 48) - 1, life.parse("B0/S7"), torus) == 0

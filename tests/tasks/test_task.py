@@ -1,7 +1,10 @@
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
-from tapebench.physics import space
+from tapebench.physics import families, space
 from tapebench.tasks import task
 
 
@@ -40,6 +43,27 @@ from tapebench.tasks import task
         ({"success_bonus": float("nan")}, "success_bonus must be a number"),
         ({"success_bonus": "x"}, "success_bonus must be a number"),
         ({"reward": np.array(["distance"])}, "unknown reward"),
+        ({"family": "live"}, "unknown family 'live': did you mean 'life'"),
+        ({"family": "life"}, "life rules need a torus: give its shape, like 5x5"),
+        ({"family": "life", "length": 25}, "give its shape"),
+        ({"family": "life", "shape": (5, 5)}, r"rules=, by number or label, like B3/S23"),
+        ({"family": "ring2", "rules": "all"}, r"rules=, by number or label, like R2:224"),
+        ({"family": "life", "shape": (2, 5)}, r"at least 3 by 3 .+, not \(2, 5\)"),
+        ({"family": "life", "shape": (40, 40)}, "at most 1024 cells"),
+        ({"family": "life", "shape": 25}, "need a torus"),
+        ({"family": "life", "shape": (5, 5), "length": 25}, "length or shape, not both"),
+        ({"family": "ring2", "length": 4}, "ring of 5 to 1024"),
+        ({"shape": (5, 5)}, "elementary rules need a ring"),
+        ({"shape": "5 by 5"}, "written like 5x5"),
+        ({"shape": (5.0, 5)}, "written like 5x5"),
+        ({"shape": [[5], [5, 5]]}, "written like 5x5"),
+        ({"shape": "9" * 5000}, "written like 5x5"),
+        ({"family": "life", "shape": "5x-5"}, r"not \(5, -5\)"),
+        ({"family": "life", "shape": (5, 5), "rules": []}, "rules is empty"),
+        ({"family": "life", "shape": (5, 5), "rules": "B3/S29"}, "a life rule is written"),
+        ({"family": "life", "shape": (5, 5), "rules": [224, "23/3"]}, "list each once"),
+        ({"family": "life", "shape": (5, 5), "rules": 2**18}, "from 0 to 262143"),
+        ({"family": "life", "shape": (5, 5), "rules": None}, "from 0 to 262143"),
     ],
 )
 def test_bad_options_are_refused_with_the_fix(options, message):
@@ -64,6 +88,20 @@ def test_goals_as_text_sequence_or_array():
         assert task.make_task(length=4, goal=goal).goal == 0b0110
     assert task.make_task(goal="zeros").goal == 0
     assert task.make_task(goal="random").goal is None
+
+
+def test_families_and_where_they_live():
+    ring = task.make_task(family="ring2", shape=(16,), rules=["{30,2,2}", 7])
+    assert ring == task.make_task(family="ring2", length=16, rules=[30, 7])
+    assert (ring.length, ring.rules, ring.universe.rules) == (16, (30, 7), (7, 30))
+    board = task.make_task(family="life", shape="5x6", rules=np.array([224, 0]))
+    assert (board.space.shape, board.length, board.observation_size) == ((5, 6), 30, 31)
+    assert board.family is families.LIFE
+    assert task.make_task(shape=(8,)) == task.make_task(length=8)
+    for known in (board, task.make_task()):
+        assert pickle.loads(pickle.dumps(known)) == copy.deepcopy(known) == known
+    with pytest.raises(ValueError, match="nothing has been published of life rules"):
+        _ = board.universe.features
 
 
 def test_a_task_or_options_but_not_both():

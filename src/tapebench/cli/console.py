@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from tapebench.physics.family import Family
     from tapebench.runs.results import Damage, Results
 
 
@@ -75,10 +77,23 @@ def error_line(error: Exception) -> str:
     return str(error)
 
 
-def parse_rules(text: str) -> str | list[int]:
-    """`all`, `train` and `test` as they are; else rules separated by commas."""
+def parse_rule(text: str, family: Family) -> int:
+    """A rule by number or label."""
+    return (
+        family.check_rule(int(text)) if re.fullmatch(r"-?[0-9]{1,20}", text) else family.parse(text)
+    )
+
+
+def parse_rules(text: str, family: Family | None = None) -> str | list[int]:
+    """`all`, `train` and `test` as they are; else rules separated by commas, of a family by label.
+
+    Without a family they are elementary rules.
+    """
     if text in ("all", "train", "test"):
         return text
+    if family is not None and family.name != "elementary":
+        # The commas in {n,2,2} separate nothing.
+        return [family.parse(part) for part in re.split(r",(?![^{]*\})", text)]
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:

@@ -13,6 +13,7 @@ import tyro
 from tapebench.cli.console import (
     check_target,
     ends,
+    parse_rule,
     parse_rules,
     parse_steps,
     progress_bar,
@@ -21,6 +22,7 @@ from tapebench.cli.console import (
 )
 
 if TYPE_CHECKING:
+    from tapebench.physics.family import Family
     from tapebench.tasks.task import Task
 
 
@@ -30,16 +32,20 @@ class Show:
 
     For example:
       tape show --rule 30 108
-      tape show --rule 110 --policy optimal --length 16 --png episode.png
+      tape show --family life --shape 8x8 --rule B3/S23 --policy greedy
     """
 
-    rule: Annotated[tuple[int, ...], tyro.conf.arg(metavar="RULE [RULE ...]")] = (30,)
-    """Rules to draw, side by side."""
+    rule: Annotated[tuple[str, ...], tyro.conf.arg(metavar="RULE [RULE ...]")] = ("30",)
+    """Rules to draw, side by side, by number or label."""
+    family: Annotated[str, tyro.conf.arg(metavar="FAMILY")] = "elementary"
+    """elementary, ring2 (five cells on a ring) or life (on a torus)."""
     policy: Annotated[str, tyro.conf.arg(metavar="POLICY")] = "random"
     """Policy: random, flip-ones, greedy, mpc, beam, optimal, bayes or belief-planner; none to watch
     the rule alone."""
-    length: Annotated[int, tyro.conf.arg(metavar="CELLS")] = 32
-    """Cells on the ring."""
+    length: Annotated[int | None, tyro.conf.arg(metavar="CELLS")] = None
+    """Cells on the ring, by default 32."""
+    shape: Annotated[str | None, tyro.conf.arg(metavar="SIDES")] = None
+    """Sides of a torus, like 5x5."""
     horizon: Annotated[int, tyro.conf.arg(metavar="STEPS")] = 32
     """Steps at most."""
     episode: Annotated[int, tyro.conf.arg(metavar="N")] = 0
@@ -52,13 +58,17 @@ class Show:
     """Write the diagram to this file as a picture instead."""
 
     def run(self) -> None:
+        from tapebench.physics import families
         from tapebench.tasks import render
 
+        family = families.get(self.family)
         if not self.rule:
             raise ValueError("name at least one rule: --rule 30")
         if self.png is not None:
             check_target(self.png)
-        panels = [self._panel(rule) for rule in self.rule]
+            if family.dimensions > 1:
+                raise ValueError("a picture is drawn of rings alone: leave out --png")
+        panels = [self._panel(parse_rule(rule, family), family) for rule in self.rule]
         if self.png is not None:
             from tapebench.base import files
             from tapebench.report.figures import spacetimes
@@ -69,25 +79,34 @@ class Show:
         else:
             render.print_panels(panels)
 
-    def _panel(self, rule: int) -> Any:
+    def _panel(self, rule: int, family: Family) -> Any:
         from tapebench.physics import space, starts
         from tapebench.tasks import render, splits
         from tapebench.tasks.task import make_task
 
         if self.episode < 0:
             raise ValueError(f"episode must be 0 or more, not {self.episode}")
-        split = splits.load(self.split)
-        kind = split.universe.features[split.universe.family.check_rule(rule)].type
-        about = f"{kind}, {'held out' if rule in split.test else 'seen in training'}"
-        task = make_task(length=self.length, horizon=self.horizon, rules=rule)
+        split, name = splits.load(self.split), f"rule {family.label(rule)}"
+        about = f"{family.name}; "
+        if family == split.universe.family:
+            kind = split.universe.features[rule].type
+            about = f"{kind}, {'held out' if rule in split.test else 'seen in training'}; "
+        task = make_task(
+            family=family.name,
+            length=self.length,
+            shape=self.shape,
+            horizon=self.horizon,
+            rules=rule,
+        )
+        shape = task.space.shape
         if self.policy == "none":
-            words = starts.exam_tapes(self.length, self.episode + 1)[self.episode]
+            words = starts.exam_tapes(task.length, self.episode + 1)[self.episode]
             tape = space.to_int(words)
             tapes = [tape]
             for _ in range(self.horizon):
                 tapes.append(task.family.evolve(tapes[-1], rule, task.space))
-            cells = [[(tape >> cell) & 1 for cell in range(self.length)] for tape in tapes]
-            return render.Spacetime(f"rule {rule}", f"{about}; no flips", cells, [])
+            cells = [[(tape >> cell) & 1 for cell in range(task.length)] for tape in tapes]
+            return render.Spacetime(name, f"{about}no flips", cells, [], shape)
         from tapebench.exam import policy as policies
         from tapebench.exam import rollout
 
@@ -98,9 +117,12 @@ class Show:
             outcome = f"goal in {len(flips)} steps"
         else:
             outcome = f"distance {episodes.final_distance[0, self.episode]:.2f} at the end"
-        title = f"rule {rule}, {self.policy}"
-        return render.Spacetime(title, f"{about}; {outcome}", traced.tolist(), flips.tolist())
+        title = f"{name}, {self.policy}"
+        return render.Spacetime(title, f"{about}{outcome}", traced.tolist(), flips.tolist(), shape)
 
+
+SHORT = 16
+"""Cells on the ring of `tape exact` unless it says otherwise."""
 
 SHOWN_SEQUENCES = 50
 """Sequences of rules in the table of `tape exact --switch`."""
@@ -111,19 +133,24 @@ class Exact:
     """From which tapes can the goal be reached at all, and in how few steps? By exhaustive search.
 
     Up to 24 cells need nothing more; up to 32 need the extra `exact`. Answers for the zero goal at
-    32 cells are shipped, and read unless --search is given.
+    32 cells are shipped, and read unless --search is given. Other families take up to 25 cells.
 
     For example:
-      tape exact --length 16
-      tape exact --length 20 --rules 30,110 --json
+      tape exact --length 20 --rules 30,110
+      tape exact --family life --shape 4x4 --horizon 16 --rules B3/S23,B36/S23 --json
     """
 
-    length: Annotated[int, tyro.conf.arg(metavar="CELLS")] = 16
-    """Cells on the ring."""
+    family: Annotated[str, tyro.conf.arg(metavar="FAMILY")] = "elementary"
+    """elementary, ring2 (five cells on a ring) or life (on a torus)."""
+    length: Annotated[int | None, tyro.conf.arg(metavar="CELLS")] = None
+    """Cells on the ring, by default 16."""
+    shape: Annotated[str | None, tyro.conf.arg(metavar="SIDES")] = None
+    """Sides of a torus, like 5x5."""
     horizon: Annotated[int | None, tyro.conf.arg(metavar="STEPS")] = None
     """Steps at most; by default as many as there are cells."""
     rules: Annotated[str, tyro.conf.arg(metavar="RULES")] = "all"
-    """all, train or test (of --split), or rules like 0,30,110."""
+    """all, train or test (of --split), or rules like 0,30,110; of other families by label, like
+    B3/S23,B36/S23."""
     split: Annotated[str, tyro.conf.arg(metavar="SPLIT")] = "fps30"
     """Split that train and test refer to."""
     goal: Annotated[str, tyro.conf.arg(metavar="GOAL")] = "zeros"
@@ -142,13 +169,18 @@ class Exact:
     def run(self) -> None:
         from rich.table import Table
 
-        from tapebench.physics import exact
-        from tapebench.tasks.task import make_task
+        from tapebench.physics import exact, families
+        from tapebench.tasks.task import make_task, parse_space
 
-        horizon = self.length if self.horizon is None else self.horizon
-        which = parse_rules(self.rules)
+        family = families.get(self.family)
+        length = SHORT if self.length is None and self.shape is None else self.length
+        cells = parse_space(family, length, self.shape).size
+        horizon = cells if self.horizon is None else self.horizon
+        which = parse_rules(self.rules, family)
         task = make_task(
-            length=self.length,
+            family=family.name,
+            length=length,
+            shape=self.shape,
             horizon=horizon,
             split=self.split,
             rules=which,
@@ -164,34 +196,33 @@ class Exact:
         if task.noise:
             self._print_noisy(task)
             return
-        exact.check_reach(task.length)
+        exact.check_reach(task.space, exact.most_cells(family))
         is_shipped = task.length == exact.MAX_LENGTH and horizon <= 32 and task.goal == 0
         if is_shipped and not self.search:
             shipped = exact.shipped_ceilings(task.length, horizon)
             solved = {rule: shipped[rule] for rule in task.rules}
         else:
-            with progress_bar(f"exact, L = {task.length}", len(task.rules)) as advance:
-                solved = exact.reach_all(task.rules, task.length, horizon, task.goal, advance)
+            with progress_bar(f"exact, {_size(task)}", len(task.rules)) as advance:
+                solved = exact.reach_all(
+                    task.rules, task.space, horizon, task.goal, advance, family
+                )
         mean = sum(answer.solvable for answer in solved.values()) / len(solved)
         if self.json:
-            document = {
-                "length": task.length,
-                "horizon": horizon,
-                "goal": f"{task.goal:0{task.length}b}"[::-1],
+            document = _head(task) | {
                 "mean_ceiling": mean,
                 "mean_ceiling_excluding_goal": sum(
                     answer.solvable_excluding_goal for answer in solved.values()
                 )
                 / len(solved),
-                "rules": {str(rule): answer.as_dict() for rule, answer in solved.items()},
+                "rules": {family.label(rule): answer.as_dict() for rule, answer in solved.items()},
             }
             print(json.dumps(document))
             return
-        title = f"Exact reachability, L = {task.length}, H = {horizon}"
+        title = f"Exact reachability, {_size(task)}, H = {horizon}"
         table = Table("rule", "solvable", "worst case (steps)", "mean (steps)", title=title)
         for rule, answer in solved.items():
             row = f"{answer.solvable:.6f}", str(answer.max_steps), f"{answer.mean_steps:.3f}"
-            table.add_row(str(rule), *row)
+            table.add_row(family.label(rule), *row)
         console = screen()
         console.print(table)
         everywhere = sum(answer.solvable == 1 for answer in solved.values())
@@ -207,6 +238,8 @@ class Exact:
 
         if task.noise:
             raise ValueError("what can be reached is computed with --noise or --switch, not both")
+        if task.family.name != "elementary":
+            raise ValueError("--switch is computed for elementary rules alone: leave it out")
         switches = task.schedule.switches
         count = switching.count_sequences(len(task.rules), len(switches))
         with progress_bar(f"exact, rules that switch, L = {task.length}", count) as advance:
@@ -215,10 +248,7 @@ class Exact:
             )
         mean = sum(reach.solvable for reach in by_sequence.values()) / len(by_sequence)
         if self.json:
-            document = {
-                "length": task.length,
-                "horizon": task.horizon,
-                "goal": f"{task.goal:0{task.length}b}"[::-1],
+            document = _head(task) | {
                 "switch": list(switches),
                 "mean_ceiling": mean,
                 "mean_ceiling_excluding_goal": sum(
@@ -252,33 +282,57 @@ class Exact:
 
         from tapebench.physics import exact
 
-        exact.check_reach(task.length, exact.NOISE_LENGTH)
-        with progress_bar(f"exact under noise, L = {task.length}", len(task.rules)) as advance:
+        exact.check_reach(task.space, exact.NOISE_LENGTH)
+        label = task.family.label
+        with progress_bar(f"exact under noise, {_size(task)}", len(task.rules)) as advance:
             ceilings = exact.noisy_ceilings(
-                task.rules, task.length, task.horizon, task.noise, task.goal or 0, advance
+                task.rules,
+                task.space,
+                task.horizon,
+                task.noise,
+                task.goal or 0,
+                advance,
+                task.family,
             )
         mean = sum(ceilings.values()) / len(ceilings)
         if self.json:
-            document = {
-                "length": task.length,
-                "horizon": task.horizon,
-                "goal": f"{task.goal:0{task.length}b}"[::-1],
+            document = _head(task) | {
                 "noise": task.noise,
                 "mean_ceiling_excluding_goal": mean,
-                "rules": {str(rule): {"ceiling": ceiling} for rule, ceiling in ceilings.items()},
+                "rules": {label(rule): {"ceiling": ceiling} for rule, ceiling in ceilings.items()},
             }
             print(json.dumps(document))
             return
-        title = f"Best success with the rule known, L = {task.length}, H = {task.horizon}"
+        title = f"Best success with the rule known, {_size(task)}, H = {task.horizon}"
         table = Table("rule", f"noise {task.noise:g}", title=title)
         for rule, ceiling in ceilings.items():
-            table.add_row(str(rule), f"{ceiling:.6f}")
+            table.add_row(label(rule), f"{ceiling:.6f}")
         console = screen()
         console.print(table)
         console.print(
             f"mean ceiling over {len(ceilings)} rules, from start tapes other than the goal: "
             f"{mean:.4f}"
         )
+
+
+def _head(task: Task) -> dict[str, Any]:
+    """What a document of exact figures is about. Elementary rules are not named."""
+    named = (
+        {}
+        if task.family.name == "elementary"
+        else {"family": task.family.name, "shape": list(task.space.shape)}
+    )
+    return named | {
+        "length": task.length,
+        "horizon": task.horizon,
+        "goal": f"{task.goal:0{task.length}b}"[::-1],
+    }
+
+
+def _size(task: Task) -> str:
+    """The space, for a title."""
+    sides = " × ".join(map(str, task.space.shape))
+    return f"a torus of {sides}" if task.space.is_torus else f"L = {sides}"
 
 
 @dataclass(frozen=True)

@@ -5,33 +5,47 @@ flipping one of its cells gives a tape whose update lands in the set, so a layer
 tapes update into the last layer, then spread that set along every axis of the hypercube. Sets are
 bitsets of 64-tape words, where spreading is a handful of shifts.
 
-That serves up to 24 cells in plain NumPy. `tapebench.exhaustive` goes on to 32; what it has found
-for the standard size is shipped rule by rule, so that nobody has to search those again.
+That serves every family of laws in plain NumPy, up to 24 or 25 cells. For elementary rules
+`tapebench.exhaustive` goes on to 32; what it has found for the standard size is shipped rule by
+rule, so that nobody has to search those again.
+
+Functions take a `size`, which is the length of a ring or any other space, and a `family`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tapebench.base.shapes import Float64, UInt16, UInt32
 from tapebench.physics import space
 from tapebench.physics.families import elementary
+from tapebench.physics.families.elementary import ELEMENTARY
+from tapebench.physics.family import Family
+from tapebench.physics.space import Size, Space, as_space
 
 NUMPY_LENGTH = 24
-"""Longest tape searched in plain NumPy: 2^24 tapes, about a second a rule."""
+"""Longest tape on which elementary rules are searched in plain NumPy: 2^24 tapes, about a second a
+rule."""
+
+NUMPY_CELLS = 25
+"""Most cells on which other families are searched, for which there is nothing else: a torus of
+5 × 5 takes a second or two a rule."""
 
 NOISE_LENGTH = 20
 """Longest tape for which chances under noise are computed."""
 
 MAX_LENGTH = 32
 """Longest tape searched at all, with the extra `exact`."""
+
+BLOCK = 1 << 16
+"""Tapes that are computed on together: what they need stays in the cache."""
 
 UNREACHED = np.uint16(0xFFFF)
 """In `steps_to_goal`: the goal cannot be reached within the horizon."""
@@ -91,78 +105,105 @@ class Reach:
         return weighted / sum(self.histogram)
 
 
-def check_reach(length: int, limit: int = MAX_LENGTH) -> int:
-    """Return `length` if a search can take it."""
-    if space.check_length(length) > limit:
-        raise ValueError(
-            f"what can be reached is computed up to length {limit}, not {length}: "
-            "choose a shorter tape"
+def check_reach(size: Size, limit: int = MAX_LENGTH) -> int:
+    """Return the number of cells if a search can take them."""
+    where = as_space(size)
+    if space.check_length(where.size) > limit:
+        most, smaller = (
+            (f"length {limit}", "a shorter tape")
+            if len(where.shape) == 1
+            else (f"{limit} cells", "a smaller torus")
         )
-    return length
+        raise ValueError(
+            f"what can be reached is computed up to {most}, not {where.size}: choose {smaller}"
+        )
+    return where.size
 
 
-def all_images(rule: int, length: int) -> UInt32[np.ndarray, " tapes"]:
-    """What every one of 2^length tapes updates to without a flip."""
-    tapes = np.arange(2**length, dtype=np.uint32)[:, None]
-    return elementary.evolve(tapes, np.array([rule]), length)[:, 0]
+def most_cells(family: Family) -> int:
+    """On how many cells rules of the family are searched at all."""
+    return MAX_LENGTH if family == ELEMENTARY else NUMPY_CELLS
+
+
+def all_images(rule: int, size: Size, family: Family = ELEMENTARY) -> UInt32[np.ndarray, " tapes"]:
+    """What every one of 2^cells tapes updates to without a flip."""
+    where = family.check_space(as_space(size))
+    law = family.compile(np.array([rule]))
+    images = np.empty(2**where.size, np.uint32)
+    for first in range(0, len(images), BLOCK):
+        tapes = np.arange(first, min(first + BLOCK, len(images)), dtype=np.uint32)
+        images[first : first + BLOCK] = family.update(tapes[:, None], law, where)[:, 0]
+    return images
 
 
 def steps_to_goal(
-    rule: int, length: int, horizon: int, goal: int = 0
+    rule: int, size: Size, horizon: int, goal: int = 0, family: Family = ELEMENTARY
 ) -> UInt16[np.ndarray, " tapes"]:
     """Optimal number of steps from every tape; `UNREACHED` if there is none.
 
     Indexed by the tape as an integer. The search ends early once a layer adds nothing.
     """
-    size = 2 ** check_reach(length, NUMPY_LENGTH)
-    if not 0 <= goal < size:
-        raise ValueError(f"the goal must be a tape of {length} cells, an integer below {size}")
-    images = all_images(rule, length)
-    steps = np.full(size, UNREACHED, np.uint16)
-    steps[goal] = 0
-    layer = np.zeros(size, bool)
-    layer[goal] = True
-    for step in range(1, horizon + 1):
-        one_flip_away = _spread(np.take(layer, images), length)
-        layer = one_flip_away & (steps == UNREACHED)
-        if not layer.any():
-            break
-        steps[layer] = step
+    where = _check_search(size, goal, family)
+    steps = np.full(2**where.size, UNREACHED, np.uint16)
+    for step, layer in enumerate(_layers(rule, where, horizon, goal, family)):
+        np.copyto(steps, np.uint16(step), where=_unpack(layer, len(steps)).view(bool))
     return steps
 
 
-def reach(rule: int, length: int, horizon: int, goal: int = 0) -> Reach:
+def reach(rule: int, size: Size, horizon: int, goal: int = 0, family: Family = ELEMENTARY) -> Reach:
     """Solve one rule exactly and keep the counts."""
-    steps = steps_to_goal(elementary.check_rule(rule), length, horizon, goal)
-    counts = np.bincount(steps[steps != UNREACHED])
-    return Reach(rule, length, tuple(counts.tolist()))
+    where = _check_search(size, goal, family)
+    layers = _layers(family.check_rule(rule), where, horizon, goal, family)
+    counts = tuple(int(np.bitwise_count(layer).sum()) for layer in layers)
+    return Reach(rule, where.size, counts)
 
 
 def reach_all(
     which: Iterable[int],
-    length: int,
+    size: Size,
     horizon: int,
     goal: int = 0,
     progress: Callable[[int], Any] = lambda rule: None,
+    family: Family = ELEMENTARY,
 ) -> dict[int, Reach]:
-    """`reach` for many rules, up to 32 cells.
+    """`reach` for many rules, up to 25 cells, and up to 32 for elementary ones.
 
     A mirror image shares its twin's counts if the goal is symmetric.
     """
-    goal_is_symmetric = goal == elementary.mirror_tape(goal, length)
-    search = None if check_reach(length) <= NUMPY_LENGTH else large_search(length)
+    length, where = check_reach(size, most_cells(family)), as_space(size)
+    search = large_search(length) if family == ELEMENTARY and length > NUMPY_LENGTH else None
+    images = _symmetries_of(goal, where, family)
 
     def solve(rule: int) -> Reach:
         if search is None:
-            return reach(rule, length, horizon, goal)
+            return reach(rule, where, horizon, goal, family)
         return Reach(rule, length, search.solve(rule, horizon, goal))
 
     solved: dict[int, Reach] = {}
     for rule in sorted(set(which)):
-        twin = solved.get(elementary.mirror(rule)) if goal_is_symmetric else None
+        twin = _of_image(rule, solved, images)
         solved[rule] = Reach(rule, length, twin.histogram) if twin else solve(rule)
         progress(rule)
     return solved
+
+
+OnRule = Callable[[int], int]
+Value = TypeVar("Value")
+
+
+def _symmetries_of(goal: int, where: Space, family: Family) -> list[OnRule]:
+    """What becomes of a rule under each symmetry that leaves the goal where it is."""
+    cells = space.unpack(space.to_words(goal, where.size), where.size).reshape(where.shape)
+    return [
+        symmetry.on_rule
+        for symmetry in family.symmetries
+        if symmetry.is_of(where) and np.array_equal(symmetry.on_cells(cells, where), cells)
+    ]
+
+
+def _of_image(rule: int, known: Mapping[int, Value], images: list[OnRule]) -> Value | None:
+    """What is known of an image of the rule, and so of the rule; None if it is of none."""
+    return next((known[image(rule)] for image in images if image(rule) in known), None)
 
 
 def large_search(length: int) -> Any:
@@ -176,14 +217,16 @@ def large_search(length: int) -> Any:
     return exhaustive.Search(length)
 
 
-def chance_of_success(rule: int, length: int, horizon: int, policy: str) -> float:
+def chance_of_success(
+    rule: int, size: Size, horizon: int, policy: str, family: Family = ELEMENTARY
+) -> float:
     """Exact probability that a policy which learns nothing reaches the zero tape in time.
 
     `policy` is `random` (any cell) or `flip-ones` (any cell that is one); starts are uniform over
     all tapes but the goal. Backward induction over all tapes: the same figures that
     `tapebench.exam.rollout` estimates, free of sampling error.
     """
-    images = all_images(rule, length)
+    images, length = all_images(rule, size, family), as_space(size).size
     chance = np.zeros(2**length)
     chance[0] = 1.0
     ones = np.bitwise_count(np.arange(2**length, dtype=np.uint32))
@@ -202,14 +245,26 @@ def chance_of_success(rule: int, length: int, horizon: int, policy: str) -> floa
     return float(chance[1:].mean())
 
 
-def success_under_noise(rule: int, length: int, horizon: int, noise: float, goal: int = 0) -> float:
+def success_under_noise(
+    rule: int,
+    size: Size,
+    horizon: int,
+    noise: float,
+    goal: int = 0,
+    family: Family = ELEMENTARY,
+) -> float:
     """The mean of `chances_under_noise` over start tapes other than the goal."""
-    chances = chances_under_noise(rule, length, horizon, noise, goal)
+    chances = chances_under_noise(rule, size, horizon, noise, goal, family)
     return float((chances.sum() - 1) / (len(chances) - 1))
 
 
 def chances_under_noise(
-    rule: int, length: int, horizon: int, noise: float, goal: int = 0
+    rule: int,
+    size: Size,
+    horizon: int,
+    noise: float,
+    goal: int = 0,
+    family: Family = ELEMENTARY,
 ) -> Float64[np.ndarray, " tapes"]:
     """The best chance of success from each tape for who knows the rule, where each cell may flip
     after the update.
@@ -217,16 +272,16 @@ def chances_under_noise(
     Value iteration over all tapes, in which the noise is applied cell by cell: exact but for
     rounding of floats.
     """
-    size = 2 ** check_reach(length, NOISE_LENGTH)
-    images = all_images(rule, length)
-    chance = np.zeros(size)
+    length = check_reach(size, NOISE_LENGTH)
+    images = all_images(rule, size, family)
+    chance = np.zeros(2**length)
     chance[goal] = 1.0
     for _ in range(horizon):
         for cell in range(length):
             pairs = chance.reshape(-1, 2, 2**cell)
             chance = ((1 - noise) * pairs + noise * pairs[:, ::-1]).ravel()
         after_flip = chance[images]
-        chance = np.zeros(size)
+        chance = np.zeros(2**length)
         for cell in range(length):
             source = after_flip.reshape(-1, 2, 2**cell)[:, ::-1].ravel()
             np.maximum(chance, source, out=chance)
@@ -236,30 +291,39 @@ def chances_under_noise(
 
 def noisy_ceilings(
     which: Iterable[int],
-    length: int,
+    size: Size,
     horizon: int,
     noise: float,
     goal: int = 0,
     progress: Callable[[int], Any] = lambda rule: None,
+    family: Family = ELEMENTARY,
 ) -> dict[int, float]:
     """`success_under_noise` of many rules. Mirror images share theirs if the goal is symmetric."""
-    is_symmetric = goal == elementary.mirror_tape(goal, length)
+    images = _symmetries_of(goal, as_space(size), family)
     ceilings: dict[int, float] = {}
     for rule in sorted(set(which)):
-        twin = ceilings.get(elementary.mirror(rule)) if is_symmetric else None
+        twin = _of_image(rule, ceilings, images)
         ceilings[rule] = (
-            success_under_noise(rule, length, horizon, noise, goal) if twin is None else twin
+            success_under_noise(rule, size, horizon, noise, goal, family) if twin is None else twin
         )
         progress(rule)
     return ceilings
 
 
-def best_cell(tape: int, rule: int, length: int, steps: UInt16[np.ndarray, " tapes"]) -> int | None:
+def best_cell(
+    tape: int,
+    rule: int,
+    size: Size,
+    steps: UInt16[np.ndarray, " tapes"],
+    family: Family = ELEMENTARY,
+) -> int | None:
     """The lowest cell on a shortest way to the goal, given the rule's `steps_to_goal`.
 
     `None` where no flip leads to a tape that can reach it.
     """
-    options = [int(steps[elementary.step(tape, cell, rule, length)]) for cell in range(length)]
+    where = as_space(size)
+    after = (family.step(tape, cell, rule, where) for cell in range(where.size))
+    options = [int(steps[tape]) for tape in after]
     fewest = min(options)
     return None if fewest == UNREACHED else options.index(fewest)
 
@@ -348,11 +412,53 @@ def shipped_chances(length: int, horizon: int) -> dict[str, dict[int, float]]:
     }
 
 
-def _spread(tapes: np.ndarray, length: int) -> np.ndarray:
-    """The tapes, as booleans `[2^length]`, with exactly one cell flipped in every way."""
-    size = len(tapes)
-    packed = np.packbits(tapes, bitorder="little")
-    words = np.pad(packed, (0, -len(packed) % 8)).view("<u8")
+def _check_search(size: Size, goal: int, family: Family) -> Space:
+    """The space, if it can be searched in NumPy and has such a goal."""
+    limit = NUMPY_LENGTH if family == ELEMENTARY else NUMPY_CELLS
+    cells = check_reach(size, limit)
+    if not 0 <= goal < 2**cells:
+        raise ValueError(f"the goal must be a tape of {cells} cells, an integer below {2**cells}")
+    return as_space(size)
+
+
+def _layers(
+    rule: int, where: Space, horizon: int, goal: int, family: Family
+) -> Iterator[np.ndarray]:
+    """The tapes that need 0, 1, 2, ... steps, each time as a set of bits, uint64 `[2^cells / 64]`.
+
+    Ends at the horizon or with the last tapes that can reach the goal at all.
+    """
+    images = all_images(rule, where, family)
+    layer = np.zeros(-(-len(images) // 64), np.uint64)
+    layer[goal >> 6] = 1 << (goal & 63)
+    reached = layer
+    for step in range(horizon + 1):
+        yield layer
+        if step < horizon:
+            layer = _spread(_before_update(layer, images), where.size) & ~reached
+            if not layer.any():
+                return
+            reached = reached | layer
+
+
+def _before_update(layer: np.ndarray, images: np.ndarray) -> np.ndarray:
+    """The tapes that update into a set, both as bits."""
+    is_member = _unpack(layer, len(images))
+    hits = np.empty(len(images), np.uint8)
+    for first in range(0, len(images), BLOCK):
+        block = slice(first, first + BLOCK)
+        np.take(is_member, images[block].astype(np.intp), out=hits[block], mode="clip")
+    packed = np.packbits(hits, bitorder="little")
+    return np.pad(packed, (0, -len(packed) % 8)).view("<u8")
+
+
+def _unpack(words: np.ndarray, size: int) -> np.ndarray:
+    """The first bits of a set, a byte for each."""
+    return np.unpackbits(words.view(np.uint8), bitorder="little")[:size]
+
+
+def _spread(words: np.ndarray, length: int) -> np.ndarray:
+    """The tapes, as bits, with exactly one cell flipped in every way."""
     spread = np.zeros_like(words)
     for cell in range(min(length, 6)):
         shift, mask = np.uint64(1 << cell), _SWAP_MASKS[cell]
@@ -360,4 +466,4 @@ def _spread(tapes: np.ndarray, length: int) -> np.ndarray:
     for cell in range(6, length):
         halves = words.reshape(-1, 2, 2 ** (cell - 6))
         spread.reshape(halves.shape)[...] |= halves[:, ::-1]
-    return np.unpackbits(spread.view(np.uint8), bitorder="little")[:size].view(bool)
+    return spread

@@ -14,12 +14,17 @@ Law = Any
 """A rule made ready to apply, a pytree of integers or arrays."""
 
 
+def _every_space(space: Space) -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class Symmetry:
     """What acts on rules, cells and places alike, so that updates do not notice it.
 
     `on_cells(update(cells, rule)) == update(on_cells(cells), on_rule(rule))`, and a flip of cell i
-    becomes one of `on_site(i)`.
+    becomes one of `on_site(i)`. Shifts by a cell are not listed: every rule of every family
+    commutes with them.
     """
 
     name: str
@@ -29,6 +34,8 @@ class Symmetry:
     on_site: Callable[[int, Space], int]
     keeps_zeros: bool
     """Whether the tape of all zeros, which is mostly the goal, stays what it is."""
+    is_of: Callable[[Space], bool] = _every_space
+    """Whether the space has it: only a square torus can be transposed."""
 
 
 @dataclass(frozen=True)
@@ -84,3 +91,7 @@ class Family:
             shown = rule if is_integer else repr(str(rule)[:40])
             raise ValueError(f"a rule is an integer from 0 to {self.num_rules - 1}, not {shown}")
         return int(rule)
+
+    def read_rule(self, rule: Any) -> int:
+        """The rule from its number or its label."""
+        return self.parse(rule) if isinstance(rule, str) else self.check_rule(rule)

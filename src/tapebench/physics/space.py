@@ -60,6 +60,20 @@ class Space:
         """How many cells, and actions, there are."""
         return math.prod(self.shape)
 
+    @property
+    def is_torus(self) -> bool:
+        """Whether it has rows, and not only one."""
+        return len(self.shape) == 2
+
+
+Size = int | Space
+"""A ring by its length, or any space."""
+
+
+def as_space(size: Size) -> Space:
+    """The space itself, or the ring of so many cells."""
+    return size if isinstance(size, Space) else Space((size,))
+
 
 def num_words(length: int) -> int:
     """How many uint32 words hold a tape of `length` cells."""
@@ -203,6 +217,27 @@ def column(values: Numbers) -> UInt32[Any, "*B 1"]:
     if not hasattr(values, "astype"):
         values = np.asarray(values)
     return values[..., None].astype(np.uint32)
+
+
+def rotate(tape: Tape, by: int, length: int) -> Tape:
+    """The tape turned by so many cells: cell i + `by` is cell i of this one."""
+    by %= length
+    if isinstance(tape, int):
+        return trim((tape << by) | (tape >> (length - by)), length)
+    if not isinstance(tape, tuple) and tape.shape[-1] > 1:
+        return join(rotate(split(tape), by, length))
+    words = tape if isinstance(tape, tuple) else (tape,)
+    turned = []
+    for place in range(len(words)):
+        parts = []
+        for shift in (by, by - length):  # what moves up, and what leaves the tape and comes back
+            skipped, bits = divmod(shift, WORD)
+            if 0 <= place - skipped < len(words):
+                parts.append(words[place - skipped] << bits)
+            if 0 < place - skipped <= len(words) and bits:
+                parts.append(words[place - skipped - 1] >> (WORD - bits))
+        turned.append(functools.reduce(operator.or_, parts))
+    return trim(tuple(turned) if isinstance(tape, tuple) else turned[0], length)
 
 
 def neighbours(tape: Tape, length: int) -> tuple[Tape, Tape]:

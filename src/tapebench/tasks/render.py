@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,11 @@ WHITE, BLACK, ORANGE = (255, 255, 255), (26, 26, 26), (230, 159, 0)
 
 GREY = (224, 224, 224)
 """Steps that have not been taken yet."""
+
+_PALETTE = np.array([WHITE, BLACK], np.uint8)
+
+STRIP, GAP = 79, "  "
+"""Columns of a strip of boards, and what is between two of them."""
 
 MAX_PIXELS = 1024
 """Longest side of a rendered frame, where a cell can be less than eight pixels wide."""
@@ -30,6 +36,14 @@ class Spacetime:
     """Cells `[T + 1, L]`."""
     cells: Sequence[int]
     """Cell t is the one flipped in row t; -1 for none."""
+    shape: tuple[int, ...] = ()
+    """Of a torus: its tapes are drawn as boards. Nothing, or one side, for a ring."""
+
+    def text(self) -> list[str]:
+        """The lines of the diagram."""
+        if len(self.shape) < 2:
+            return text_rows(self.tapes, self.cells)
+        return text_boards(np.reshape(self.tapes, (-1, *self.shape)), self.cells)
 
 
 def text_rows(tapes: Any, cells: Sequence[int]) -> list[str]:
@@ -49,15 +63,55 @@ def picture(tapes: Any, cells: Sequence[int], rows: int) -> np.ndarray:
     All frames of an episode have the same size: steps to come are grey.
     """
     tapes = np.asarray(tapes)
-    scale = min(8, max(1, MAX_PIXELS // max(rows, tapes.shape[1])))
     colours = np.full((rows, tapes.shape[1], 3), GREY, np.uint8)
-    colours[: len(tapes)] = np.array([WHITE, BLACK], np.uint8)[tapes.astype(np.intp)]
+    colours[: len(tapes)] = _PALETTE[tapes.astype(np.intp)]
+    flips = [(t, cell) for t, cell in enumerate(cells[: len(tapes)]) if cell >= 0]
+    return _enlarge(colours, flips)
+
+
+def text_boards(boards: Any, cells: Sequence[int]) -> list[str]:
+    """A strip of boards `[T + 1, h, w]` in reading order, as many to a line as `STRIP` takes."""
+    boards = np.asarray(boards)
+    height, width = boards.shape[1:]
+    across = max(1, (STRIP + len(GAP)) // (width + len(GAP)))
+    drawn = []
+    for t, board in enumerate(boards):
+        row, column = divmod(cells[t], width) if t < len(cells) and cells[t] >= 0 else (-1, -1)
+        drawn.append(text_rows(board, [column if y == row else -1 for y in range(height)]))
+    lines: list[str] = []
+    for first in range(0, len(drawn), across):
+        lines += [""] * bool(lines)
+        lines += map(GAP.join, zip(*drawn[first : first + across], strict=True))
+    return lines
+
+
+def board_picture(boards: Any, cells: Sequence[int], places: int) -> np.ndarray:
+    """A strip of boards `[T + 1, h, w]` as pixels, uint8, flips with an orange core.
+
+    There is room for so many `places`, in lines that make the picture about a square.
+    """
+    boards = np.asarray(boards)
+    height, width = (side + 1 for side in boards.shape[1:])
+    across = min(places, math.ceil((places * height / width) ** 0.5))
+    colours = np.full((-(-places // across) * height - 1, across * width - 1, 3), GREY, np.uint8)
+    flips = []
+    for t, board in enumerate(boards):
+        top, left = t // across * height, t % across * width
+        colours[top : top + height - 1, left : left + width - 1] = _PALETTE[board.astype(np.intp)]
+        if t < len(cells) and cells[t] >= 0:
+            row, column = divmod(cells[t], width - 1)
+            flips.append((top + row, left + column))
+    return _enlarge(colours, flips)
+
+
+def _enlarge(colours: np.ndarray, flips: Sequence[tuple[int, int]]) -> np.ndarray:
+    """A square of pixels for each colour `[rows, columns, 3]`; those flipped have a core."""
+    scale = min(8, max(1, MAX_PIXELS // max(colours.shape[:2])))
     pixels = colours.repeat(scale, axis=0).repeat(scale, axis=1)
     inset = scale // 4
-    for t, cell in enumerate(cells[: len(tapes)]):
-        if cell >= 0:
-            top, left = t * scale, cell * scale
-            pixels[top + inset : top + scale - inset, left + inset : left + scale - inset] = ORANGE
+    for row, column in flips:
+        top, left = row * scale, column * scale
+        pixels[top + inset : top + scale - inset, left + inset : left + scale - inset] = ORANGE
     return pixels
 
 
@@ -68,16 +122,18 @@ def print_panels(panels: Sequence[Spacetime]) -> None:
     from rich.text import Text
 
     console = Console()
-    width = max(len(panels[0].tapes[0]), 20)
+    texts = [panel.text() for panel in panels]
+    width = max(20, *(len(line) for text in texts for line in text))
     console.width = max(console.width, width)
     per_row = (console.width + 3) // (width + 3)
     for first in range(0, len(panels), max(1, per_row)):
-        row = panels[first : first + max(1, per_row)]
+        shown = slice(first, first + max(1, per_row))
+        row = panels[shown]
         grid = Table.grid(padding=(0, 3))
         bodies = []
-        for panel in row:
+        for text in texts[shown]:
             grid.add_column(width=width)
-            body = Text("\n".join(text_rows(panel.tapes, panel.cells)))
+            body = Text("\n".join(text))
             body.highlight_regex(f"[{FLIPPED_ZERO}{FLIPPED_ONE}]", "bold orange1")
             bodies.append(body)
         grid.add_row(*(Text(panel.title, style="bold") for panel in row))

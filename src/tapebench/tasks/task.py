@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from tapebench.base.names import one_of
-from tapebench.physics import space
+from tapebench.physics import families, space
 from tapebench.physics.family import Family
-from tapebench.physics.space import Space
+from tapebench.physics.space import Size, Space, as_space
 from tapebench.tasks import splits
 from tapebench.tasks.layout import Layout
 from tapebench.tasks.schedule import NEVER, Schedule, parse_schedule
-from tapebench.tasks.universe import ELEMENTARY, Universe
+from tapebench.tasks.universe import ELEMENTARY, Universe, listed
 
+DEFAULT_LENGTH = 32
 REWARDS = ("distance", "sparse", "potential")
 MAX_HORIZON = 65_536
 
@@ -34,7 +36,8 @@ is still the goal then has its first cell flipped: a density next to 0 or 1 may 
 class Task:
     """A validated description of an environment. Tapes are Python integers, bit i is cell i."""
 
-    length: int
+    space: Space
+    """Where the cells are."""
     horizon: int
     rules: tuple[int, ...]
     """An episode's rule is drawn uniformly from these."""
@@ -50,21 +53,18 @@ class Task:
     reveal_rule: bool
     schedule: Schedule = NEVER
     """When the rule changes within an episode."""
+    universe: Universe = ELEMENTARY
+    """Where the rules are from."""
 
-    @property
-    def universe(self) -> Universe:
-        """Where the rules are from."""
-        return ELEMENTARY
+    @cached_property
+    def length(self) -> int:
+        """How many cells, and actions, there are."""
+        return self.space.size
 
     @property
     def family(self) -> Family:
         """What kind of laws they are."""
         return self.universe.family
-
-    @property
-    def space(self) -> Space:
-        """Where the cells are."""
-        return Space((self.length,))
 
     @property
     def layout(self) -> Layout:
@@ -79,7 +79,9 @@ class Task:
 
 def make_task(
     *,
-    length: int = 32,
+    family: str = ELEMENTARY.family.name,
+    length: int | None = None,
+    shape: Any = None,
     horizon: int = 32,
     split: Any = "fps30",
     rules: Any = "train",
@@ -94,20 +96,25 @@ def make_task(
     switch: Any = None,
 ) -> Task:
     """Validate the options of `Tape-v0` (documented in `tapebench.gym.TapeEnv`)."""
-    length = space.check_length(length)
+    laws = families.get(family)
+    where = parse_space(laws, length, shape)
+    length = where.size
     if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)):
         raise ValueError(f"horizon must be a positive integer, not {horizon!r}")
     if not 1 <= horizon <= MAX_HORIZON:
         raise ValueError(f"horizon must be a positive integer up to {MAX_HORIZON}, not {horizon}")
     one_of("reward", reward, REWARDS)
-    goal_tape = None if isinstance(goal, str) and goal == "random" else parse_goal(goal, length)
+    goal_tape = None if isinstance(goal, str) and goal == "random" else parse_goal(goal, where)
     density = _check_share("start_density", start_density)
     only_start = {0.0: 0, 1.0: (1 << length) - 1}.get(density)
     if only_start is not None and only_start == goal_tape:
         raise ValueError(f"start_density={density:g} always starts at the goal: choose another")
-    members = splits.select(split, rules)
+    if laws == ELEMENTARY.family:
+        universe, members = ELEMENTARY, splits.select(split, rules)
+    else:
+        universe, members = listed(laws, rules)
     return Task(
-        length=length,
+        space=where,
         horizon=int(horizon),
         rules=members,
         goal=goal_tape,
@@ -119,6 +126,7 @@ def make_task(
         hidden=0 if mask is None else parse_mask(mask, length),
         reveal_rule=bool(reveal_rule),
         schedule=parse_schedule(switch, int(horizon), members),
+        universe=universe,
     )
 
 
@@ -136,28 +144,55 @@ def resolve(task: Task | None, options: dict[str, Any]) -> Task:
     return task
 
 
-def parse_goal(goal: Any, length: int) -> int:
-    """A goal as a Python-integer tape: `"zeros"`, or `length` cells of 0 and 1."""
+def parse_space(family: Family, length: Any, shape: Any) -> Space:
+    """A ring from its `length`, or any space from its `shape`: sides, or text like `5x5`."""
+    if shape is None:
+        if family.dimensions > 1:
+            raise ValueError(f"{family.name} rules need a torus: give its shape, like 5x5")
+        ring = space.check_length(DEFAULT_LENGTH if length is None else length)
+        return family.check_space(Space((ring,)))
+    if length is not None:
+        raise ValueError("give length or shape, not both: length is that of a ring")
+    try:
+        given = [int(side) for side in shape.split("x")] if isinstance(shape, str) else shape
+        sides = np.atleast_1d(given).tolist()
+    except ValueError:
+        sides = []
+    if not sides or any(type(side) is not int for side in sides):
+        raise ValueError(f"a shape is written like 5x5 or (5, 5), not {str(shape)[:40]!r}")
+    return family.check_space(Space(tuple(sides)))
+
+
+def parse_goal(goal: Any, size: Size) -> int:
+    """A goal as a Python-integer tape: `"zeros"`, or a cell of 0 or 1 for each."""
     if isinstance(goal, str) and goal == "zeros":
         return 0
     if isinstance(goal, str) and set(goal) - {"0", "1"}:
-        raise ValueError(f'unknown goal {goal!r}: use "zeros" or {length} cells of 0 and 1')
-    return parse_tape(goal, length, "goal")
+        cells = as_space(size).size
+        raise ValueError(f'unknown goal {goal!r}: use "zeros" or {cells} cells of 0 and 1')
+    return parse_tape(goal, size, "goal")
 
 
-def parse_tape(cells: Any, length: int, what: str = "tape") -> int:
+def parse_tape(cells: Any, size: Size, what: str = "tape") -> int:
     """A tape given cell by cell (a sequence, an array or a text of 0 and 1) as an integer."""
-    return space.to_int(space.pack(parse_cells(cells, length, what)))
+    return space.to_int(space.pack(parse_cells(cells, size, what)))
 
 
-def parse_cells(cells: Any, length: int, what: str, num: int | None = None) -> np.ndarray:
-    """Cells of 0 and 1 as uint8, `[length]` or, where `num` tapes may be meant, `[num, length]`."""
+def parse_cells(cells: Any, size: Size, what: str, num: int | None = None) -> np.ndarray:
+    """Cells of 0 and 1 as uint8, `[length]` or, where `num` tapes may be meant, `[num, length]`.
+
+    Those of a torus are given in reading order, or as boards.
+    """
+    where = as_space(size)
+    length = where.size
     if isinstance(cells, str):
         cells = [character == "1" if character in "01" else 2 for character in cells]
     try:
         array = np.asarray(cells)
     except ValueError:
         raise ValueError(f"{what} must be {length} cells of 0 and 1") from None
+    if array.ndim > 1 and array.shape[-2:] == where.shape:
+        array = array.reshape(*array.shape[:-2], length)
     shapes = {(length,)} | ({(num, length)} if num is not None else set())
     if array.shape not in shapes:
         wanted = " or ".join(str(shape) for shape in sorted(shapes, key=len))

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapebench.base.shapes import Shaped, UInt8, UInt32
-from tapebench.physics.family import Family, Symmetry
+from tapebench.physics import symmetries
+from tapebench.physics.family import Family
 from tapebench.physics.space import (
     MAX_LENGTH,
     MIN_LENGTH,
@@ -114,6 +115,11 @@ def wolfram_class(rule: int) -> int:
 # The contract.
 
 
+def update(tape: Tape, masks: Law, space: Space) -> Tape:
+    """`evolve_by` on the ring that a space is."""
+    return evolve_by(tape, masks, space.size)
+
+
 def codes(cells: Shaped[Any, "*B L"], space: Space) -> Shaped[Any, "*B L"]:
     """The entry `4l + 2c + r` that each cell reads."""
     xp = cells.__array_namespace__()
@@ -150,23 +156,8 @@ ELEMENTARY = Family(
     codes=codes,
     table=table,
     compile=law,
-    update=lambda tape, law, space: evolve_by(tape, law, space.size),
-    symmetries=(
-        Symmetry(
-            name="mirror",
-            on_rule=mirror,
-            on_cells=lambda cells, space: cells[..., ::-1],
-            on_site=lambda site, space: space.size - 1 - site,
-            keeps_zeros=True,
-        ),
-        Symmetry(
-            name="complement",
-            on_rule=complement,
-            on_cells=lambda cells, space: 1 - cells,
-            on_site=lambda site, space: site,
-            keeps_zeros=False,
-        ),
-    ),
+    update=update,
+    symmetries=(symmetries.mirror(mirror), symmetries.complement(complement)),
     parse=parse,
     label=str,
     check_space=check_space,

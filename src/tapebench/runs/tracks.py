@@ -117,6 +117,9 @@ AGENTS = ("dqn", "rad", "curl", "pearl", "ppo", "ppo-dr", "dreamer")
 OURS = ("rppo", "automata")
 """What the paper names as missing: memory across the episode, and a model that infers the law."""
 
+ADDED = ("pqn", "rpqn", "drqn")
+"""Q-learning in rounds, and Q-learning with a memory of the episode: on the tracks over folds."""
+
 OLDER = (("lite", 2), ("inference", 2))
 """Name and version of tracks that are not current: published results are of them."""
 
@@ -152,6 +155,7 @@ def make_tracks() -> tuple[Track, ...]:
         holdout_horizon=2 * folds.HORIZON,
         split=folds.NAMES[0],
         folds=folds.NAMES,
+        agents=(*AGENTS, *ADDED, *OURS),
         rules=tuple(sorted(rule for part in folds.parts()[: folds.NUM] for rule in part)),
         seeds=4,
     )

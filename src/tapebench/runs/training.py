@@ -287,7 +287,7 @@ class _Trainer:
         }
         key = seeding.key(spec.seed, "train", spec.agent)
         self.about = {**_about(spec), "config": opened.spec["config"]}
-        self.step, self.seconds = 0, 0.0
+        self.step, self.seconds, self.core_seconds = 0, 0.0, 0.0
         self.events: list[dict[str, float]] = []
         self.shown: dict[str, Any] = {}
         self.first_step, self.began = 0, time.monotonic()
@@ -296,7 +296,7 @@ class _Trainer:
         try:
             checkpoint = opened.load_checkpoint(self.about)
             if checkpoint is not None:
-                self.seconds = _check_begun(spec, opened, checkpoint[0])
+                self.seconds, self.core_seconds = _check_begun(spec, opened, checkpoint[0])
                 self.step, arrays = checkpoint
                 self.state = api.from_arrays(jax.eval_shape(self.agent.init, key), arrays)
         except files.DamageError as error:
@@ -307,6 +307,7 @@ class _Trainer:
         if checkpoint is None:
             self.state = self.agent.init(key)
         self.first_step, self.began = self.step, time.monotonic()
+        self.began_core = time.process_time()
 
     def train(self, stop: Callable[[], bool]) -> None:
         while self.step < self.spec.steps:
@@ -363,6 +364,7 @@ class _Trainer:
             self.events = []
         spent = self.seconds + time.monotonic() - self.began
         about = files.provenance(spent)
+        about["core_seconds"] = round(self.core_seconds + time.process_time() - self.began_core, 3)
         if self.together > 1:
             about["together"] = self.together
         files.write_json(self.opened.path / "provenance.json", about)
@@ -382,20 +384,22 @@ class _Trainer:
         )
 
 
-def _check_begun(spec: RunSpec, opened: store.Run, step: int) -> float:
+def _check_begun(spec: RunSpec, opened: store.Run, step: int) -> tuple[float, float]:
     """Refuse to resume from a checkpoint whose earlier evaluations are incomplete.
 
-    Returns the seconds that the run has taken so far.
+    Returns the seconds that the run has taken so far, by the clock and of a core.
     """
     expected = np.arange(spec.evaluate_every, step + 1, spec.evaluate_every)
     counted = spec.steps - spec.last * spec.evaluate_every
     for name, steps in (("curve", expected), ("eval", expected[expected > counted])):
         if len(steps) and not np.isin(steps, opened.read(name)["step"]).all():
             raise files.DamageError(f"{opened.path / name}.parquet lacks evaluations")
-    seconds = files.read_object(opened.path / "provenance.json").get("seconds")
+    about = files.read_object(opened.path / "provenance.json")
+    seconds = about.get("seconds")
     if not isinstance(seconds, (int, float)):
         raise files.DamageError(f"{opened.path}/provenance.json does not say how long it took")
-    return float(seconds)
+    core_seconds = about.get("core_seconds", seconds)  # not in runs that were begun before it was
+    return float(seconds), float(core_seconds)
 
 
 def _about(spec: RunSpec) -> dict[str, Any]:

@@ -391,14 +391,12 @@ def test_published_runs_are_found_by_what_was_asked_whatever_they_are_called(mon
     monkeypatch.setattr(api.published, "is_directory", lambda root: root == tmp_path)
     ablation = replace(was, experiment="tiny-augmentations")
     elsewhere = replace(now, experiment="tiny-other", options={"width": 32})
-    wider = replace(now, options={"width": 32})
-    asked = {"rad": [now], "rad, old": [ablation], "rad, wide": [wider], "none": [elsewhere]}
+    asked = {"rad": [now], "rad, old": [ablation], "none": [elsewhere]}
     results = ExperimentResults(Scale(TINY), tmp_path, asked)
     experiments_of = {name: group[0].experiment for name, group in results.finished.items()}
     assert experiments_of == {
         "rad": "tiny+0123abcd",
         "rad, old": "tiny",
-        "rad, wide": "tiny+0123abcd",
     }
     assert [results.label(name) for name in ("rad", "rad, old")] == [
         "rad-conv",

@@ -125,8 +125,12 @@ class Config:
         "actor_rate": (5e-4, 1e-3, 2e-3),
         "discount": (0.9, 0.95, 0.98),
         "trace": (0.5, 0.8, 0.95),
-        "imagination": (5, 10, 15),
+        "imagination": (5, 10),
         "entropy_weight": (0.001, 0.003, 0.01),
+        "steps_per_update": (8, 40),
+        "batch": (4, 8),
+        "sequence": (16, 32),
+        "starts": (32, 64),
     }
     """Values to search when tuning; a variant searches what it adds, see `tools/tune.py`."""
     METRICS: ClassVar[Mapping[str, str]] = {

@@ -144,8 +144,8 @@ def test_tracks_are_pinned():
 
 PINNED_TRACKS = {
     "full": (2, "93fc9efa23dddec4"),
-    "core": (1, "4f051afcab25b372"),
-    "lite": (3, "bd4a3a6ec94fe153"),
+    "core": (1, "d3257e7f6b55074a"),
+    "lite": (3, "445655e0324cc66f"),
     "smoke": (1, "42ba9b9f6c4751be"),
     "long": (2, "444dae053884da05"),
     "lite@2": (2, "a2be384ee7e9d6dd"),

@@ -83,14 +83,17 @@ class Show:
         from tapebench.physics import space, starts
         from tapebench.tasks import render, splits
         from tapebench.tasks.task import make_task
+        from tapebench.tasks.universe import ELEMENTARY
 
         if self.episode < 0:
             raise ValueError(f"episode must be 0 or more, not {self.episode}")
         split, name = splits.load(self.split), f"rule {family.label(rule)}"
-        about = f"{family.name}; "
+        is_elementary = family == ELEMENTARY.family
+        about = ELEMENTARY.features[rule].type if is_elementary else family.name
         if family == split.universe.family:
-            kind = split.universe.features[rule].type
-            about = f"{kind}, {'held out' if rule in split.test else 'seen in training'}; "
+            sides = {"held out": split.test, "seen in training": split.train}
+            about = ", ".join([about, *(side for side, rules in sides.items() if rule in rules)])
+        about += "; "
         task = make_task(
             family=family.name,
             length=self.length,
@@ -387,7 +390,10 @@ class Oracle:
         sides = splits.sides(split, self.side)
         horizon = self.length if self.horizon is None else self.horizon
         task = make_task(
-            length=self.length, horizon=horizon, rules=sides.get("all") or sides[self.side]
+            length=self.length,
+            horizon=horizon,
+            split=split,
+            rules=sides.get("all") or sides[self.side],
         )
         head: dict[str, Any] = {
             "split": split.name,

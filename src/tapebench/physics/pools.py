@@ -3,11 +3,11 @@
 `make data` draws and searches them, `data/pools/` keeps them, and universes are taken out of them
 by horizon.
 
-A rule is drawn by the number of ones in its table, so many for each number: drawn bit by bit
-nearly all tables would be half ones, and most of those rules chaotic and not to be solved. The
-table of candidate k with s ones has them at the s entries whose hashes of "pool", family, s, k and
-entry are lowest, and the rule is the lowest of those that are the same task seen otherwise. What
-cannot be solved from every tape within `HORIZON` steps is counted and not kept.
+Rules are drawn by the number of ones in their tables, so many for each number: drawn bit by bit
+nearly all tables would be about half ones, and that is chaos. The table of candidate k with s ones
+has them at the s entries whose hashes of "pool", family, s, k and entry are lowest, and the rule
+is the lowest of those that are the same task seen otherwise. What cannot be solved from every tape
+within `HORIZON` steps is counted and not kept.
 """
 
 from __future__ import annotations

@@ -76,11 +76,14 @@ def test_splits_of_a_larger_family_are_shown_and_audited(capsys):
     assert "clean: yes" in out
 
 
-def test_exact_takes_the_rules_of_a_split_of_any_family(capsys):
-    sized = ("--family", "ring2", "--length", "16", "--horizon", "8")
-    named = ("--split", "ring2-H8-matched-16", "--rules", "train")
-    _, out, _ = tape(capsys, "exact", *sized, *named, "--json")
-    assert json.loads(out)["mean_ceiling"] == 1
+def test_exact_answers_for_a_split_of_drawn_rules_without_a_search(capsys):
+    named = ("--family", "ring2", "--split", "ring2-H8-matched-16", "--rules", "train", "--json")
+    _, known, _ = tape(capsys, "exact", *named, "--horizon", "8")
+    assert json.loads(known)["mean_ceiling"] == 1
+    for horizon in ("3", "8"):
+        _, known, _ = tape(capsys, "exact", *named, "--horizon", horizon)
+        _, searched, _ = tape(capsys, "exact", *named, "--horizon", horizon, "--search")
+        assert known == searched
 
 
 def test_a_new_split_is_made_and_used_by_path(capsys, tmp_path):

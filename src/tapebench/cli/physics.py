@@ -200,9 +200,12 @@ class Exact:
             self._print_noisy(task)
             return
         exact.check_reach(task.space, exact.most_cells(family))
-        is_shipped = task.length == exact.MAX_LENGTH and horizon <= 32 and task.goal == 0
+        drawn_for = task.universe.horizon and task.universe.space
+        is_shipped = task.goal == 0 and (
+            drawn_for == task.space or (task.length == exact.MAX_LENGTH and horizon <= 32)
+        )
         if is_shipped and not self.search:
-            shipped = exact.shipped_ceilings(task.length, horizon)
+            shipped = task.universe.ceilings(task.length, horizon)
             solved = {rule: shipped[rule] for rule in task.rules}
         else:
             with progress_bar(f"exact, {_size(task)}", len(task.rules)) as advance:

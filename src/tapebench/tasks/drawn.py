@@ -5,14 +5,17 @@ Of 1,024 rules 128 are never seen in training, 64 are for tuning and on neither 
 how many laws it takes until new ones come free. Every part has the strata of what it is taken
 from, so that the sides differ in nothing but having been seen.
 
-No two rules of a universe are the same task seen otherwise, so a split cuts no pairs.
+No two rules of a universe are the same task seen otherwise, so a split cuts no pairs. Universes for
+other horizons have many of the same rules. Whether a rule may be unseen or for tuning is therefore
+of the rule alone: what is tuned on for one horizon is not unseen for any.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -53,9 +56,10 @@ def sides(name: str) -> tuple[Universe, tuple[int, ...], tuple[int, ...]]:
 @cache
 def parts(universe: Universe) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """What is never seen in training, what is for tuning, and what is trained on."""
-    test = take(universe, universe.rules, NUM_TEST, "test")
+    lots = dict(zip(universe.rules, _hash("lot", universe, universe.rules), strict=True))
+    test = take(universe, universe.rules, NUM_TEST, "test", lambda rule: lots[rule] % 8 < 3)
     rest = _without(universe.rules, test)
-    tuning = take(universe, rest, NUM_TUNING, "tuning")
+    tuning = take(universe, rest, NUM_TUNING, "tuning", lambda rule: lots[rule] % 8 in (3, 4))
     return test, tuning, _without(rest, tuning)
 
 
@@ -82,25 +86,47 @@ def _quarter(universe: Universe, rule: int) -> int:
     return 4 * rule.bit_count() // universe.family.entries
 
 
-def take(universe: Universe, rules: Sequence[int], count: int, name: str) -> tuple[int, ...]:
+def take(
+    universe: Universe,
+    rules: Sequence[int],
+    count: int,
+    name: str,
+    may_be: Callable[[int], bool] = lambda rule: True,
+) -> tuple[int, ...]:
     """So many of these rules, at even distances in the order of stratum and mean optimal steps.
 
     So every stratum gives its share, but for less than a rule. The hash of the name, the family
-    and the rule breaks ties, and that of the first two says where to begin.
+    and the rule breaks ties, and that of the first two says where to begin. Where a rule may not
+    be taken, the nearest that may stands in, of the same stratum if there is one.
     """
-    words = (zlib.crc32(name.encode()), zlib.crc32(universe.family.name.encode()))
-    priority = seeding.hash32(*words, np.array(rules, np.uint32)).tolist()
     kinds, counts = strata(universe), universe.counts
+    priority = dict(zip(rules, _hash(name, universe, rules), strict=True))
 
-    def key(place: int) -> tuple[str, int, int, int]:
-        rule = rules[place]
+    def key(rule: int) -> tuple[str, int, int, int]:
         in_all = sum(steps * tapes for steps, tapes in enumerate(counts[rule].histogram))
-        return kinds[rule], in_all, priority[place], rule
+        return kinds[rule], in_all, priority[rule], rule
 
-    order = sorted(range(len(rules)), key=key)
-    first = int(seeding.hash32(*words)[0]) % len(rules)
-    chosen = (order[(number * len(rules) + first) // count] for number in range(count))
-    return tuple(sorted(rules[place] for place in chosen))
+    order = sorted(rules, key=key)
+    kinds_in_order = [kinds[rule] for rule in order]
+    free = {place for place, rule in enumerate(order) if may_be(rule)}
+    first = _hash(name, universe)[0] % len(order)
+    taken = []
+    for number in range(count):
+        place = _nearest(free, (number * len(order) + first) // count, kinds_in_order)
+        free.remove(place)
+        taken.append(order[place])
+    return tuple(sorted(taken))
+
+
+def _nearest(free: set[int], wanted: int, kinds: Sequence[str]) -> int:
+    """The free place nearest to one, of its kind if there is one."""
+    return min(free, key=lambda place: (kinds[place] != kinds[wanted], abs(place - wanted), place))
+
+
+def _hash(name: str, universe: Universe, *words: Any) -> list[int]:
+    """One number for each rule, of the name and the family, or one of these alone."""
+    head = (zlib.crc32(name.encode()), zlib.crc32(universe.family.name.encode()))
+    return seeding.hash32(*head, *(np.array(word, np.uint32) for word in words)).tolist()
 
 
 def _without(rules: Sequence[int], others: Sequence[int]) -> tuple[int, ...]:

@@ -266,6 +266,8 @@ def test_default_params_are_those_of_make():
         ({"family": "life", "shape": (5, 5), "rules": ["B3/S23", "B36/S23"]}, 25),
         ({"family": "life", "shape": (6, 7), "rules": "B3/S23", "observe_goal": True}, 42),
         ({"family": "ring2", "length": 16, "rules": [4_294_967_295, 2_283_010_756, 0]}, 16),
+        ({"family": "ring2", "length": 16, "split": "ring2-H4-matched-16"}, 16),
+        ({"family": "life", "shape": (5, 5), "split": "life-H8-matched-16"}, 25),
     ],
 )
 def test_every_family_in_the_functions_of_gymnax(options, num):

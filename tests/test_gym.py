@@ -40,6 +40,8 @@ make_vec = partial(gymnasium.make_vec, "Tape-v0", vectorization_mode="vector_ent
         {"family": "life", "shape": (5, 5), "rules": "B3/S23", "render_mode": "rgb_array"},
         {"family": "life", "shape": "6x7", "rules": ["23/3", "B36/S23"], "switch": 3},
         {"family": "life", "shape": [3, 4], "rules": 224, "render_mode": "ansi", "noise": 0.1},
+        {"family": "ring2", "length": 16, "split": "ring2-H8-matched", "horizon": 8},
+        {"family": "life", "shape": (5, 5), "split": "life-H6-matched-16", "rules": "test"},
     ],
 )
 def test_gymnasiums_own_checker_passes(options):
@@ -215,6 +217,18 @@ def test_rules_are_drawn_uniformly_from_the_split(vector):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("vector", [False, True])
+def test_rules_of_a_larger_family_are_drawn_from_its_split(vector):
+    split = splits.load("life-H8-matched-16")
+    options = {"family": "life", "shape": (5, 5), "split": split.name, "reveal_rule": True}
+    if vector:
+        rules = make_vec(num_envs=500, **options).reset(seed=0)[1]["rule"]
+    else:
+        env = make(**options)
+        rules = [env.reset(seed=seed)[1]["rule"] for seed in range(200)]
+    assert set(map(int, rules)) == set(split.train)
+
+
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_gymnasiums_own_vectorisation_of_the_single_environment(mode):
     # In a process of its own: the asynchronous one forks, which JAX in this process forbids.

@@ -1,8 +1,9 @@
 """Compute the shipped data again: rules, splits, ceilings up to 24 cells, what flipping ones
-reaches, lines, the Bayesian filter, tracks.
+reaches, pools of the larger families, lines, the Bayesian filter, tracks.
 
-`make data` runs it: about ten minutes, most of them for the 24-cell ceilings and the filter. The
-answers at 32 cells are hours of work and made by `tools/solve32.py`. Tests compare.
+`make data` runs it: about fifteen minutes, most of them for the 24-cell ceilings, the filter and
+the pool of `life`. The answers at 32 cells are hours of work and made by `tools/solve32.py`. Tests
+compare.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tapebench.base import files
 from tapebench.exam import baselines
 from tapebench.exam.exam import make_exam
 from tapebench.experiments import filters
-from tapebench.physics import exact, features, strata
+from tapebench.physics import exact, features, pools, strata
 from tapebench.runs import tracks
 from tapebench.tasks import splits
 
@@ -30,6 +31,8 @@ def main() -> None:
         write(f"exact/L{length}-H{length}.json", exact.dump_ceilings(solved, length, length))
     chances = exact.chances(16, 16)
     write("exact/chances-L16-H16.json", exact.dump_chances(chances, 16, 16))
+    for name in pools.SPACES:
+        write(f"pools/{name}.json", pools.dump(pools.draw(name)))
     sample = strata.sample_flip_ones(range(256))
     size = f"L{strata.SAMPLED_LENGTH}-H{strata.SAMPLED_HORIZON}"
     write(f"exact/flip-ones-{size}.json", strata.dump_sample(sample))

@@ -141,12 +141,12 @@ class TapeEnv:
     def default_params(self) -> EnvParams:
         """The parameters of `make` with no options, at this length.
 
-        Of elementary rules: others have no rules to draw from unless they are listed.
+        Of elementary rules: others have no default split to draw from.
         """
         if self.family != ELEMENTARY.family:
             raise ValueError(
                 f"there are no default rules of {self.family.name}: take the parameters from "
-                "tapebench.env.make, with rules="
+                "tapebench.env.make, with split= or rules="
             )
         params = make(length=self.length)[1]
         return replace(params, num_seen=jnp.uint32(0)) if self.schedule.switches else params

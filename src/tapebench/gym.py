@@ -87,9 +87,9 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
     - `family`: `"elementary"`, `"ring2"` (five cells on a ring) or `"life"` (a cell and the count
       of its neighbours on a torus).
     - `length` of a ring (3 to 1024), or `shape` of a torus like `(5, 5)`; `horizon`.
-    - `rules` of a family other than `elementary`: by number or label, like `"B3/S23"`.
     - `split` and `rules`: a split's name or file, and `"train"`, `"test"`, `"all"`, a rule or a
-      list of rules to draw from.
+      list of rules to draw from. A family other than `elementary` needs a split of its own, like
+      `"life-H8-matched"`, or a list of rules, by number or label like `"B3/S23"`.
     - `goal`: `"zeros"`, `"random"` (drawn at each reset) or the cells of a tape; `observe_goal`.
     - `reward`, `success_bonus`, `start_density`.
     - `noise`: each cell flips with this probability after the update.

@@ -11,7 +11,7 @@ from commands import tape
 from tapebench import cli
 from tapebench.base import files
 from tapebench.runs import store
-from tapebench.tasks import splits
+from tapebench.tasks import drawn, splits
 
 SUPPORT = Path(__file__).parents[1] / "support"
 
@@ -57,6 +57,33 @@ def test_splits_audit_is_readable(capsys):
 def test_splits_list_names_them_all(capsys):
     _, out, _ = tape(capsys, "splits", "list")
     assert all(name in out for name in splits.names())
+    _, out, _ = tape(capsys, "splits", "list", "--family", "ring2")
+    assert all((name in out) == name.startswith("ring2") for name in drawn.names())
+
+
+def test_splits_of_a_larger_family_are_shown_and_audited(capsys):
+    _, out, _ = tape(capsys, "splits", "show", "life-H8-matched-16")
+    assert "train (16): B" in out
+    _, out, _ = tape(capsys, "splits", "make", "life-H8-matched-16")
+    assert out == splits.dump(splits.load("life-H8-matched-16"))
+    _, out, _ = tape(capsys, "splits", "audit", "ring2-H8-tuning", "--json")
+    document = json.loads(out)
+    assert document["clean"]
+    assert (document["family"], document["shape"], document["horizon"]) == ("ring2", [16], 8)
+    _, out, _ = tape(capsys, "splits", "audit", "life-H4-matched")
+    assert "solved from every tape within 4 steps; 64 are on neither side" in " ".join(out.split())
+    assert "images of one trained on: 0" in out
+    assert "clean: yes" in out
+
+
+def test_exact_answers_for_a_split_of_drawn_rules_without_a_search(capsys):
+    named = ("--family", "ring2", "--split", "ring2-H8-matched-16", "--rules", "train", "--json")
+    _, known, _ = tape(capsys, "exact", *named, "--horizon", "8")
+    assert json.loads(known)["mean_ceiling"] == 1
+    for horizon in ("3", "8"):
+        _, known, _ = tape(capsys, "exact", *named, "--horizon", horizon)
+        _, searched, _ = tape(capsys, "exact", *named, "--horizon", horizon, "--search")
+        assert known == searched
 
 
 def test_a_new_split_is_made_and_used_by_path(capsys, tmp_path):

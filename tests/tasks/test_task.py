@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tapebench.physics import families, space
-from tapebench.tasks import task
+from tapebench.tasks import splits, task
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,11 @@ from tapebench.tasks import task
         ({"family": "life", "length": 25}, "give its shape"),
         ({"family": "life", "shape": (5, 5)}, r"rules=, by number or label, like B3/S23"),
         ({"family": "ring2", "rules": "all"}, r"rules=, by number or label, like R2:224"),
+        ({"family": "ring2"}, "split fps30 is of elementary rules: choose one of ring2 rules"),
+        ({"family": "ring2", "split": "life-H8-matched"}, "of life rules: choose one of ring2"),
+        ({"family": "ring2", "split": "ring2-H8"}, "unknown split 'ring2-H8': did you mean"),
+        ({"split": "ring2-H8-matched"}, "of ring2 rules: say family='ring2'"),
+        ({"split": "ring2-H8-matched", "rules": 30}, "of ring2 rules: say family='ring2'"),
         ({"family": "life", "shape": (2, 5)}, r"at least 3 by 3 .+, not \(2, 5\)"),
         ({"family": "life", "shape": (40, 40)}, "at most 1024 cells"),
         ({"family": "life", "shape": 25}, "need a torus"),
@@ -102,6 +107,24 @@ def test_families_and_where_they_live():
         assert pickle.loads(pickle.dumps(known)) == copy.deepcopy(known) == known
     with pytest.raises(ValueError, match="nothing has been published of life rules"):
         _ = board.universe.features
+
+
+def test_rules_of_a_split_of_a_larger_family():
+    split = splits.load("ring2-H8-matched-64")
+    options = {"family": "ring2", "length": 16, "split": split.name}
+    for side, rules in {"train": split.train, "test": split.test}.items():
+        assert task.make_task(rules=side, **options).rules == rules
+    train = task.make_task(**options)
+    assert train.universe is split.universe
+    assert task.make_task(rules="all", **options).rules == split.universe.rules
+    assert pickle.loads(pickle.dumps(train)) == copy.deepcopy(train) == train
+    known = split.test[:2]
+    labels = [split.universe.family.label(rule) for rule in known]
+    assert task.make_task(rules=labels, **options) == task.make_task(rules=known, **options)
+    assert task.make_task(rules=known, **options).universe is split.universe
+    elsewhere = task.make_task(rules=[*known, 0], **options)
+    assert elsewhere.universe.rules == (0, *known)
+    assert elsewhere.universe.horizon is None
 
 
 def test_a_task_or_options_but_not_both():

@@ -87,7 +87,7 @@ class Bayes:
         split = splits.load(self.split)
         length = self.length
         horizon = max(1, length // 2) if self.horizon is None else self.horizon
-        make_task(length=length, horizon=horizon)
+        make_task(length=length, horizon=horizon, split=split)
         bayes.make_ring(length)
         prior = self._prior(split)
         title = f"Bayes-optimal play, L = {length}, H = {horizon}"

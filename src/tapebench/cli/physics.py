@@ -83,14 +83,17 @@ class Show:
         from tapebench.physics import space, starts
         from tapebench.tasks import render, splits
         from tapebench.tasks.task import make_task
+        from tapebench.tasks.universe import ELEMENTARY
 
         if self.episode < 0:
             raise ValueError(f"episode must be 0 or more, not {self.episode}")
         split, name = splits.load(self.split), f"rule {family.label(rule)}"
-        about = f"{family.name}; "
+        is_elementary = family == ELEMENTARY.family
+        about = ELEMENTARY.features[rule].type if is_elementary else family.name
         if family == split.universe.family:
-            kind = split.universe.features[rule].type
-            about = f"{kind}, {'held out' if rule in split.test else 'seen in training'}; "
+            sides = {"held out": split.test, "seen in training": split.train}
+            about = ", ".join([about, *(side for side, rules in sides.items() if rule in rules)])
+        about += "; "
         task = make_task(
             family=family.name,
             length=self.length,
@@ -197,9 +200,12 @@ class Exact:
             self._print_noisy(task)
             return
         exact.check_reach(task.space, exact.most_cells(family))
-        is_shipped = task.length == exact.MAX_LENGTH and horizon <= 32 and task.goal == 0
+        drawn_for = task.universe.horizon and task.universe.space
+        is_shipped = task.goal == 0 and (
+            drawn_for == task.space or (task.length == exact.MAX_LENGTH and horizon <= 32)
+        )
         if is_shipped and not self.search:
-            shipped = exact.shipped_ceilings(task.length, horizon)
+            shipped = task.universe.ceilings(task.length, horizon)
             solved = {rule: shipped[rule] for rule in task.rules}
         else:
             with progress_bar(f"exact, {_size(task)}", len(task.rules)) as advance:
@@ -387,7 +393,10 @@ class Oracle:
         sides = splits.sides(split, self.side)
         horizon = self.length if self.horizon is None else self.horizon
         task = make_task(
-            length=self.length, horizon=horizon, rules=sides.get("all") or sides[self.side]
+            length=self.length,
+            horizon=horizon,
+            split=split,
+            rules=sides.get("all") or sides[self.side],
         )
         head: dict[str, Any] = {
             "split": split.name,

@@ -7,30 +7,40 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from tapebench.cli.console import check_target, screen
 
+if TYPE_CHECKING:
+    from tapebench.tasks.splits import Audit, DrawnAudit
+
 
 @dataclass(frozen=True)
 class SplitsList:
-    """List the shipped splits.
+    """List the named splits.
 
     For example:
       tape splits list
-      tape splits list | grep folds
+      tape splits list --family ring2
     """
+
+    family: Annotated[str, tyro.conf.arg(metavar="FAMILY")] = "elementary"
+    """Whose rules they are of: elementary, ring2 or life."""
 
     def run(self) -> None:
         from rich.table import Table
 
-        from tapebench.tasks import splits
+        from tapebench.physics import families
+        from tapebench.tasks import splits, universe
 
+        if families.get(self.family) != universe.ELEMENTARY.family:
+            self._list_drawn()
+            return
         table = Table("split", "generator", "train", "held out", "stable/periodic/chaotic", "clean")
         for name in splits.names():
-            audit = splits.audit(splits.load(name))
+            audit = splits.audit_elementary(splits.load(name))
             split, types = audit.split, audit.types["test"]
             table.add_row(
                 name,
@@ -42,18 +52,38 @@ class SplitsList:
             )
         screen().print(table)
 
+    def _list_drawn(self) -> None:
+        from rich.table import Table
+
+        from tapebench.tasks import splits
+
+        table = Table("split", "steps", "train", "held out", "worst case, mean", "clean")
+        for name in splits.all_names():
+            if not name.startswith(f"{self.family}-"):
+                continue
+            audit = splits.audit_drawn(splits.load(name))
+            table.add_row(
+                name,
+                str(audit.split.universe.horizon),
+                str(len(audit.split.train)),
+                str(len(audit.split.test)),
+                " / ".join(f"{mean:.2f}" for mean in audit.means["worst case"]),
+                "yes" if audit.is_clean else "no",
+            )
+        screen().print(table)
+
 
 @dataclass(frozen=True)
 class SplitsShow:
     """Show the rules of a split.
 
     For example:
-      tape splits show matched30
+      tape splits show life-H8-matched-16
       tape splits show my_split.json --json
     """
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[SPLIT]")] = "fps30"
-    """A shipped split, or the path of a split file."""
+    """A named split, or the path of a split file."""
     json: bool = False
     """Print one JSON document."""
 
@@ -66,13 +96,14 @@ class SplitsShow:
             return
         origin = split.generator + ("" if split.seed is None else f", seed {split.seed}")
         print(f"{split.name} ({origin}), hash {split.hash}")
-        print(f"train ({len(split.train)}): {' '.join(map(str, split.train))}")
-        print(f"test ({len(split.test)}): {' '.join(map(str, split.test))}")
+        label = split.universe.family.label
+        print(f"train ({len(split.train)}): {' '.join(map(label, split.train))}")
+        print(f"test ({len(split.test)}): {' '.join(map(label, split.test))}")
 
 
 @dataclass(frozen=True)
 class SplitsMake:
-    """Compute a split: a shipped one again, or a new one by --generator.
+    """Compute a split: a named one again, or a new one of elementary rules by --generator.
 
     For example:
       tape splits make fps30
@@ -80,7 +111,7 @@ class SplitsMake:
     """
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SPLIT")]
-    """A shipped split's name, or a name for the new one."""
+    """A named split, or a name for the new one."""
     generator: Annotated[str | None, tyro.conf.arg(metavar="GENERATOR")] = None
     """fps (farthest points in feature space), matched, or random."""
     seed: Annotated[int | None, tyro.conf.arg(metavar="SEED")] = None
@@ -99,14 +130,14 @@ class SplitsMake:
         if self.generator is None:
             if self.seed is not None or self.held_out is not None:
                 raise ValueError("--seed and --held-out need --generator: a shipped split is fixed")
-            if self.name not in splits.names():
+            if self.name not in splits.all_names():
                 raise ValueError(
                     f"unknown split {self.name!r}: shipped are {', '.join(splits.names())}, and a "
                     f"new one needs --generator: tape splits make {shlex.quote(self.name)} "
                     "--generator matched"
                 )
             split = splits.make(self.name)
-        elif self.name in splits.names():
+        elif self.name in splits.all_names():
             raise ValueError(f"{self.name} is a shipped split: choose another name")
         else:
             held_out = splits.HELD_OUT if self.held_out is None else self.held_out
@@ -124,25 +155,32 @@ class SplitsAudit:
 
     For example:
       tape splits audit fps30
-      tape splits audit my_split.json --json
+      tape splits audit ring2-H8-matched --json
     """
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[SPLIT]")] = "fps30"
-    """A shipped split, or the path of a split file."""
+    """A named split, or the path of a split file."""
     json: bool = False
     """Print one JSON document."""
 
     def run(self) -> None:
+        from tapebench.tasks import splits
+
+        audit = splits.audit(splits.load(self.name))
+        if self.json:
+            print(json.dumps(audit.as_dict(), indent=2))
+        elif isinstance(audit, splits.DrawnAudit):
+            self._print_drawn(audit)
+        else:
+            self._print_elementary(audit)
+
+    def _print_elementary(self, audit: Audit) -> None:
         from rich.table import Table
 
         from tapebench.physics import features
         from tapebench.physics.strata import SAMPLE_TAPES
         from tapebench.tasks import folds, splits
 
-        audit = splits.audit(splits.load(self.name))
-        if self.json:
-            print(json.dumps(audit.as_dict(), indent=2))
-            return
         title = f"Audit of {audit.split.name}"
         table = Table("", "train", "held out", title=title)
         table.add_row("rules", str(len(audit.split.train)), str(len(audit.split.test)))
@@ -178,6 +216,31 @@ class SplitsAudit:
                 "what the sides differ in does not enter it",
                 highlight=False,
             )
+
+    def _print_drawn(self, audit: DrawnAudit) -> None:
+        from rich.table import Table
+
+        split, universe = audit.split, audit.split.universe
+        table = Table("", "train", "held out", title=f"Audit of {split.name}")
+        table.add_row("rules", str(len(split.train)), str(len(split.test)))
+        for name, count in audit.strata["train"].items():
+            table.add_row(name, str(count), str(audit.strata["test"][name]))
+        for name, (train, test) in audit.means.items():
+            table.add_row(f"mean {name}", f"{train:.4f}", f"{test:.4f}")
+        console = screen()
+        console.print(table)
+        shape = "x".join(map(str, universe.space.shape))
+        console.print(
+            f"{universe.name}: {len(universe.rules):,} rules on {shape} cells, each solved from "
+            f"every tape within {universe.horizon} steps; {audit.unassigned} are on neither side",
+            highlight=False,
+        )
+        cut = len(audit.images_cut)
+        console.print(f"rules held out that are images of one trained on: {cut}", highlight=False)
+        gap = f"shares of strata are within {audit.stratum_gap:.2f} rules of each other"
+        console.print(gap, highlight=False)
+        objections = "; ".join(audit.objections)
+        console.print(f"clean: {f'no ({objections})' if objections else 'yes'}", highlight=False)
 
 
 @dataclass(frozen=True)

@@ -267,7 +267,9 @@ def prepare(
     for name, count in (("episodes", episodes), ("trials", trials)):
         if count < 1:
             raise ValueError(f"{name} must be at least 1, not {count}")
-    members = np.array(task.rules if rules is None else splits.check_rules(rules), np.uint32)
+    members = np.array(
+        task.rules if rules is None else splits.check_rules(rules, task.universe), np.uint32
+    )
     episode = np.tile(np.arange(episodes), len(members))
     draws = seeding.policy_streams(seed, policy.name, members.repeat(episodes), episode)
     check_privilege(policy, task)

@@ -84,6 +84,18 @@ class Family:
         """What one action does: flip `cell`, then update the flipped tape."""
         return self.evolve(flip(tape, cell), rule, space)
 
+    def twins(self, rule: int) -> tuple[int, ...]:
+        """The rule and those that are the same task seen otherwise, ascending.
+
+        They are its images under the symmetries that keep the goal of zeros.
+        """
+        orbit, waiting = {rule}, [rule]
+        while waiting:
+            images = {s.on_rule(waiting[-1]) for s in self.symmetries if s.keeps_zeros}
+            waiting = [*waiting[:-1], *(images - orbit)]
+            orbit |= images
+        return tuple(sorted(orbit))
+
     def check_rule(self, rule: Any) -> int:
         """The rule if it numbers a law of the family, else a `ValueError` that gives the range."""
         is_integer = hasattr(rule, "__index__") and not isinstance(rule, bool)

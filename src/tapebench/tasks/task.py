@@ -21,7 +21,7 @@ from tapebench.physics.space import Size, Space, as_space
 from tapebench.tasks import splits
 from tapebench.tasks.layout import Layout
 from tapebench.tasks.schedule import NEVER, Schedule, parse_schedule
-from tapebench.tasks.universe import ELEMENTARY, Universe, listed
+from tapebench.tasks.universe import ELEMENTARY, Universe, listed, read_rules
 
 DEFAULT_LENGTH = 32
 REWARDS = ("distance", "sparse", "potential")
@@ -109,10 +109,7 @@ def make_task(
     only_start = {0.0: 0, 1.0: (1 << length) - 1}.get(density)
     if only_start is not None and only_start == goal_tape:
         raise ValueError(f"start_density={density:g} always starts at the goal: choose another")
-    if laws == ELEMENTARY.family:
-        universe, members = ELEMENTARY, splits.select(split, rules)
-    else:
-        universe, members = listed(laws, rules)
+    universe, members = parse_rules(laws, split, rules)
     return Task(
         space=where,
         horizon=int(horizon),
@@ -142,6 +139,31 @@ def resolve(task: Task | None, options: dict[str, Any]) -> Task:
     if options:
         raise ValueError(f"give a task or options, not both: {', '.join(options)}")
     return task
+
+
+def parse_rules(family: Family, split: Any, rules: Any) -> tuple[Universe, tuple[int, ...]]:
+    """The rules to draw from, and the universe that they are of.
+
+    Rules of a larger family that are listed, by number or label, need not be of any split.
+    """
+    chosen = splits.load(split)
+    is_side = isinstance(rules, str) and rules in ("train", "test", "all")
+    if chosen.universe.family == family:
+        if is_side or family == ELEMENTARY.family:
+            return chosen.universe, splits.select(chosen, rules)
+        members = read_rules(family, rules)
+        is_inside = set(members) <= set(chosen.universe.rules)
+        return (chosen.universe, members) if is_inside else listed(family, rules)
+    if not is_side and family != ELEMENTARY.family:
+        return listed(family, rules)
+    reason = f"the split {chosen.name} is of {chosen.universe.family.name} rules: "
+    if family == ELEMENTARY.family:
+        raise ValueError(f"{reason}say family={chosen.universe.family.name!r}")
+    example = next(name for name in splits.all_names() if name.startswith(f"{family.name}-"))
+    raise ValueError(
+        f"{reason}choose one of {family.name} rules, like {example}, or list those to draw from in "
+        f"rules=, by number or label, like {family.label(224)}"
+    )
 
 
 def parse_space(family: Family, length: Any, shape: Any) -> Space:

@@ -89,8 +89,10 @@ class Config(dqn.Options):
     encoder_width: int = 32
     """Units of the encoder's hidden layers."""
     kl_weight: float = 1e-2
-    """λ, the weight of the divergence from the prior. With a tenth of it, some runs with `mlp` learn
-    nothing, see ADR 25."""
+    """λ, the weight of the divergence from the prior."""
+    layer_norm: bool = True
+    """Whether hidden layers are normalised (Ba et al. 2016). Without it, or with a tenth of
+    `kl_weight`, some runs with `mlp` learn nothing or late, see ADR 25."""
     n_step: int = 1
     """Steps whose rewards a target adds up before it relies on the target network."""
 

@@ -150,7 +150,7 @@ def estimate_seconds(spec: RunSpec, root: Path) -> float:
 def speed_of(agent: str, network: str) -> dict[str, float]:
     """Rough speeds of an agent: measured, else those of the agent whose `Config` it extends.
 
-    An agent of another kind gets the median of ours.
+    An agent of another kind gets the median of ours as they are by default.
     """
     speeds = _speeds()
     if agent not in speeds:
@@ -159,8 +159,8 @@ def speed_of(agent: str, network: str) -> dict[str, float]:
         agent = next((name for name in names if name in speeds), agent)
     if agent in speeds:
         return speeds.get(f"{agent} {network}", speeds[agent])
-    kinds = next(iter(speeds.values()))
-    return {kind: float(np.median([speed[kind] for speed in speeds.values()])) for kind in kinds}
+    usual = [speed for name, speed in speeds.items() if name in agents.NAMES]
+    return {kind: float(np.median([speed[kind] for speed in usual])) for kind in usual[0]}
 
 
 def _is_ours(module: str) -> bool:

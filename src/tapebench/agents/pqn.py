@@ -79,19 +79,21 @@ class Options(rounds.Options):
     """Whether hidden layers are normalised (Ba et al. 2016), in place of a target network."""
     channels: int = 32
     """Units of a hidden layer of `conv` in each cell."""
-    discount: float = 0.98
+    discount: float = 1.0
     """Per-step discount γ. The horizon is a true end, since the observation carries t/H."""
+    trace: float = 0.9
+    """λ of the returns: 0 looks one step ahead, 1 as far as was played."""
     learning_rate: float = 1e-3
     """Of Adam, at the start."""
     gradient_norm: float = 10.0
     """Longer gradients are cut to this length."""
     epsilon_start: float = 1.0
     """Share of random actions at the start."""
-    epsilon_end: float = 0.05
+    epsilon_end: float = 0.2
     """Share of random actions in the end."""
     epsilon_steps: int = 20_000
     """Environment steps from the one to the other, on a straight line."""
-    epochs: int = 4
+    epochs: int = 2
     """Times that every step of a round is learned from."""
     dueling: bool = True
     """Learn what a state is worth apart from how actions differ in it (Wang et al. 2016)."""

@@ -145,7 +145,7 @@ def test_tracks_are_pinned():
 PINNED_TRACKS = {
     "full": (2, "93fc9efa23dddec4"),
     "core": (1, "d3257e7f6b55074a"),
-    "lite": (3, "445655e0324cc66f"),
+    "lite": (3, "c6facb57be324d10"),
     "smoke": (1, "42ba9b9f6c4751be"),
     "long": (2, "444dae053884da05"),
     "lite@2": (2, "a2be384ee7e9d6dd"),

@@ -31,7 +31,7 @@ from jax import Array
 from jaxtyping import Bool, Float32
 
 from tapebench import env as envs
-from tapebench.agents import dqn, memory, nn, replay, rounds
+from tapebench.agents import dqn, memory, replay, rounds
 from tapebench.agents.api import Agent, Env, check_counts, gradient_step, observation_size
 from tapebench.agents.dqn import Learner
 from tapebench.agents.replay import Episodes, Replay
@@ -115,19 +115,8 @@ def _algorithm(config: Config, env: Env, size: int, horizon: int) -> dqn.Algorit
     def start(num: int) -> memory.Memory:
         return memory.begin(num, size, config.memory_size)
 
-    def make_body(key: Array, kind: str, **inputs: Any) -> nn.Network:
-        return dqn.make_network(key, kind, config, env, size, **inputs)
-
     def init(key: Array) -> Learner:
-        model = memory.make(
-            key,
-            config.network,
-            make_body,
-            env=env,
-            size=size,
-            width=config.encoder_width,
-            hidden=config.memory_size,
-        )
+        model = memory.make(key, config, env, size, dqn.make_network)
         return Learner(
             network=model,
             target=jax.tree.map(jnp.copy, model),

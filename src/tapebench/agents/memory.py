@@ -205,22 +205,15 @@ class Model(eqx.Module):
 
 
 def make(
-    key: PRNGKeyArray,
-    kind: str,
-    make_body: Callable[..., Any],
-    *,
-    env: Env,
-    size: int,
-    width: int,
-    hidden: int,
+    key: PRNGKeyArray, config: Any, env: Env, size: int, make_network: Callable[..., Any]
 ) -> Model:
-    """A model that remembers in this way, one of `BODIES`.
+    """A model that remembers in the way that a config asks for, one of `BODIES`.
 
-    `make_body` makes a body of a key, a kind of network and options of `nn.make`; `size` is that of
-    an observation, `width` the entries of e_t, or half of them for `cells`, `hidden` those of h,
-    for `entries` of all states together.
+    `size` is that of an observation. The body is made by `make_network`, of a key, the kind of its
+    network, the config, the environment, that size and options of `nn.make`.
     """
     own_key, body_key = jax.random.split(key)
+    kind, width, hidden = config.network, config.encoder_width, config.memory_size
     entries = env.family.entries if kind == "entries" else 0
     if entries and hidden % entries:
         raise ValueError(
@@ -249,7 +242,7 @@ def make(
     return Model(
         encoder=encoders[kind](),
         gru=Gru(gates, recurrent),
-        body=make_body(body_key, BODIES[kind], **reads),
+        body=make_network(body_key, BODIES[kind], config, env, size, **reads),
         length=env.length,
         entries=entries,
     )

@@ -26,8 +26,6 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, ClassVar
 
-from jax import Array
-
 from tapebench import env as envs
 from tapebench.agents import memory, ppo, rounds
 from tapebench.agents.api import Agent, Env, check_counts, observation_size
@@ -75,23 +73,9 @@ def make(config: Config, env: Env, params: envs.EnvParams) -> Agent:
 
 @cache
 def _algorithm(config: Config, env: Env, size: int) -> rounds.Algorithm:
-    def init(key: Array) -> memory.Model:
-        def make_body(key: Array, kind: str, **inputs: Any) -> ppo.ActorCritic:
-            return ppo.make_model(key, kind, config, env, size, **inputs)
-
-        return memory.make(
-            key,
-            config.network,
-            make_body,
-            env=env,
-            size=size,
-            width=config.encoder_width,
-            hidden=config.memory_size,
-        )
-
     return rounds.Algorithm(
         name="rppo",
-        init=init,
+        init=partial(memory.make, config=config, env=env, size=size, make_network=ppo.make_model),
         begin=lambda num: memory.begin(num, size, config.memory_size),
         see=memory.see,
         note=memory.note,

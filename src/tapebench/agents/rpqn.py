@@ -20,13 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar
 
 from jax import Array
 
 from tapebench import env as envs
-from tapebench.agents import dqn, memory, nn, pqn, rounds
+from tapebench.agents import dqn, memory, pqn, rounds
 from tapebench.agents.api import Agent, Env, check_counts, observation_size
 
 
@@ -65,20 +65,6 @@ def make(config: Config, env: Env, params: envs.EnvParams) -> Agent:
 
 @cache
 def _algorithm(config: Config, env: Env, size: int) -> rounds.Algorithm:
-    def init(key: Array) -> memory.Model:
-        def make_body(key: Array, kind: str, **inputs: Any) -> nn.Network:
-            return dqn.make_network(key, kind, config, env, size, **inputs)
-
-        return memory.make(
-            key,
-            config.network,
-            make_body,
-            env=env,
-            size=size,
-            width=config.encoder_width,
-            hidden=config.memory_size,
-        )
-
     def see(model: memory.Model, before: memory.Memory, obs: Array) -> tuple[memory.Memory, Any]:
         after, values = memory.see(model, before, obs)
         return after, (values,)
@@ -89,7 +75,7 @@ def _algorithm(config: Config, env: Env, size: int) -> rounds.Algorithm:
 
     return rounds.Algorithm(
         name="rpqn",
-        init=init,
+        init=partial(memory.make, config=config, env=env, size=size, make_network=dqn.make_network),
         begin=lambda num: memory.begin(num, size, config.memory_size),
         see=see,
         note=memory.note,

@@ -131,7 +131,11 @@ def resolve(task: Task | None, options: dict[str, Any]) -> Task:
     """The task that a face was given: ready-made, or as options to validate; not both."""
     known = inspect.signature(make_task).parameters
     for name in options:
-        one_of("option", name, known, TypeError)
+        try:
+            one_of("option", name, known)
+        except ValueError as error:
+            # Python's own words: TorchRL and Gymnasium look for them and then leave the option out.
+            raise TypeError(f"{error} (got an unexpected keyword argument {name!r})") from None
     if task is None:
         return make_task(**options)
     if not isinstance(task, Task):

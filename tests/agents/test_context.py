@@ -158,10 +158,11 @@ def test_every_cell_looks_up_its_entry_and_those_after_flips(length):
 
 @pytest.mark.parametrize("layer_norm", [False, True])
 def test_a_convolution_with_a_context_turns_with_the_tape(layer_norm):
-    sizes = {"length": 8, "num_actions": 8, "width": 8, "channels": 8, "depth": 2, "kernel": 3}
+    sizes = {"num_actions": 8, "width": 8, "channels": 8, "depth": 2, "kernel": 3}
     network = nn.make(
         jax.random.key(0),
         "conv",
+        space=Space((8,)),
         observation_size=25,
         family=ELEMENTARY,
         layer_norm=layer_norm,

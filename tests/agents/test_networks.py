@@ -1,9 +1,11 @@
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from learners import conv_network, plain_network
 from tapebench.agents import nn, rad
+from tapebench.physics.space import Space
 
 
 @pytest.mark.parametrize("kernel", [2, 5])
@@ -12,7 +14,7 @@ def test_values_of_the_convolution_turn_with_the_tape(kernel):
     network = conv_network(jax.random.key(kernel), kernel=kernel)
     values = jax.jit(lambda obs: network(obs))
     obs = np.tile(rng.random((1, 17), np.float32), (16, 1))
-    turned = values(jax.jit(rad.rotate, static_argnums=2)(obs, np.arange(16), 16))
+    turned = values(jax.jit(rad.shift, static_argnums=2)(obs, (np.arange(16),), Space((16,))))
     wanted = [np.roll(row, by) for by, row in enumerate(np.asarray(values(obs)))]
     np.testing.assert_allclose(turned, wanted, atol=1e-5)
     assert np.ptp(wanted[0]) > 1e-3
@@ -25,16 +27,40 @@ def test_values_of_the_plain_network_do_not_turn_with_the_tape():
     assert abs(network(turned) - np.roll(network(obs), 3, axis=-1)).max() > 1e-2
 
 
-def test_windows_on_the_ring_make_a_circular_convolution():
+def test_windows_on_a_ring_make_a_circular_convolution():
     (layer,) = nn.layers(jax.random.key(0), (3 * 2, 4))
     x = np.random.default_rng(0).normal(size=(5, 7, 2)).astype(np.float32)
-    convolved = jax.jit(lambda x: nn.linear(layer, nn.windows(x, 3)))(x)
+    convolved = jax.jit(lambda x: nn.linear(layer, nn.Window(Space((7,)), 3).around(x)))(x)
     weight, bias = np.asarray(layer.weight).reshape(4, 3, 2), np.asarray(layer.bias)
     for cell in range(7):
         wanted = bias + sum(
             x[:, (cell + offset - 1) % 7] @ weight[:, offset].T for offset in range(3)
         )
         np.testing.assert_allclose(convolved[:, cell], wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("kernel", [2, 3])
+def test_windows_on_a_torus_hold_the_square_around_each_cell(kernel):
+    space = Space((3, 5))
+    x = np.random.default_rng(0).normal(size=(4, 15, 2)).astype(np.float32)
+    around = np.asarray(nn.Window(space, kernel).around(jnp.asarray(x)))
+    first = jnp.moveaxis(x, -1, 0)  # the features first, as in the networks
+    other = nn.Window(space, kernel).around(first, sites=2, features=0)
+    np.testing.assert_array_equal(np.moveaxis(np.asarray(other), 0, -1), around)
+    boards = x.reshape(4, 3, 5, 2)
+    offsets = np.arange(kernel) - kernel // 2
+    for cell in range(15):
+        row, column = divmod(cell, 5)
+        square = boards[:, (row + offsets) % 3][:, :, (column + offsets) % 5]
+        for batch in range(4):
+            window = np.sort(around[batch, cell])
+            np.testing.assert_array_equal(window, np.sort(square[batch], axis=None))
+            # In one order everywhere: what is in a place of the window is the cell there.
+            moved = np.roll(boards[batch], (-row, -column), axis=(0, 1)).reshape(1, 15, 2)
+            same = nn.Window(space, kernel).around(jnp.asarray(moved))[0, 0]
+            np.testing.assert_array_equal(same, around[batch, cell])
+    with pytest.raises(ValueError, match="kernel must be at most the shorter side, 3, not 4"):
+        nn.Window(space, 4)
 
 
 def test_initial_weights_have_the_usual_spread():

@@ -17,6 +17,7 @@ from tapebench import agents
 from tapebench import env as envs
 from tapebench.agents import nn, pqn
 from tapebench.exam.rollout import rollout
+from tapebench.physics.space import Space
 from tapebench.tasks.task import make_task
 
 
@@ -41,7 +42,7 @@ def test_the_loss_is_of_the_actions_that_were_taken():
 
 @pytest.mark.parametrize("network", ["mlp", "conv"])
 def test_normalised_layers_have_mean_zero_and_variance_one(network):
-    sizes = {"length": 8, "observation_size": 9, "num_actions": 8, "kernel": 3, "depth": 2}
+    sizes = {"space": Space((8,)), "observation_size": 9, "num_actions": 8, "kernel": 3, "depth": 2}
     made = nn.make(
         jax.random.key(0), network, width=64, channels=64, layer_norm=True, dueling=True, **sizes
     )

@@ -10,6 +10,7 @@ from tapebench import agents
 from tapebench.agents import dqn, rad
 from tapebench.physics import space
 from tapebench.physics.families import elementary
+from tapebench.physics.space import Space
 
 
 def is_real(batch, rule, length=16):
@@ -91,9 +92,9 @@ def test_the_ablation_does_both_and_leaves_actions_alone():
     assert 0.3 < changed < 0.5
 
 
-def test_the_goal_is_rotated_along():
+def test_the_goal_is_shifted_along():
     obs = np.concatenate([np.eye(4), np.full((4, 1), 0.5), np.eye(4)], axis=1)
-    turned = np.asarray(jax.jit(rad.rotate, static_argnums=2)(obs, np.arange(4), 4))
+    turned = np.asarray(jax.jit(rad.shift, static_argnums=2)(obs, (np.arange(4),), Space((4,))))
     for part in (turned[:, :4], turned[:, 5:]):
         np.testing.assert_array_equal(part.argmax(axis=1), [0, 2, 0, 2])
 

@@ -17,7 +17,7 @@ from learners import (
 )
 from tapebench import env as envs
 from tapebench.agents import memory, nn, rppo
-from tapebench.physics import space
+from tapebench.physics import evidence, space
 from tapebench.physics.families import elementary
 
 
@@ -99,11 +99,13 @@ def test_gradients_reach_the_first_step_of_a_piece():
 def cases(before, after):
     """Which of the 16 cases every cell is, `[..., L]` -> `[..., L, 16]` with a single one each."""
     left, right = np.roll(before, 1, axis=-1), np.roll(before, -1, axis=-1)
-    return np.eye(nn.CASES)[8 * left + 4 * before + 2 * right + after]
+    return np.eye(16)[8 * left + 4 * before + 2 * right + after]
 
 
 def shares_of(before, after, length):
-    return nn.case_shares(*(jnp.asarray(space.pack(x)) for x in (before, after)), length)
+    ring = space.Space((length,))
+    shares = evidence.shares(jnp.asarray(before), jnp.asarray(after), elementary.ELEMENTARY, ring)
+    return shares.reshape(-1, 16)
 
 
 def test_no_transition_has_a_case_that_its_rule_forbids():
@@ -134,9 +136,7 @@ def test_every_cell_looks_up_its_case():
     flipped = before ^ np.eye(8, dtype=int)[action]
     entries = np.maximum(cases(flipped, after) @ encoder.table.weight.T + encoder.table.bias, 0)
     wanted = np.concatenate([entries.mean(axis=1), entries.max(axis=1)], axis=-1)
-    obs = [
-        np.concatenate([x, np.ones((30, 1))], axis=1).astype(np.float32) for x in (before, after)
-    ]
+    obs = [jnp.float32(np.concatenate([x, np.ones((30, 1))], axis=1)) for x in (before, after)]
     encoded = encoder(obs[0], action, obs[1], np.zeros(30, bool))
     np.testing.assert_allclose(encoded, wanted, rtol=1e-5, atol=1e-6)
     assert not encoder(obs[0], action, obs[1], np.ones(30, bool)).any()
@@ -153,7 +153,7 @@ def test_every_entry_remembers_what_became_of_those_who_read_it():
     layer = model.encoder.layer
     wanted = np.maximum(said @ layer.weight.T + layer.bias, 0)
     obs = [
-        np.concatenate([x, np.full((30, 1), t)], axis=1).astype(np.float32)
+        jnp.float32(np.concatenate([x, np.full((30, 1), t)], axis=1))
         for t, x in enumerate((before, after))
     ]
     encoded = model.encoder(obs[0], action, obs[1], np.zeros(30, bool))
@@ -181,7 +181,7 @@ def test_what_is_remembered_of_the_entries_is_looked_up_by_every_cell():
     for number in range(2):
         wanted = np.take_along_axis(np.asarray(states[..., number]), codes, axis=1)
         np.testing.assert_allclose(said[4 * number].T, wanted)
-    # And no other number of entries fits.
+    # Every entry has as many numbers.
     config = rppo.Config(**SMALL["rppo"] | {"network": "entries", "memory_size": 12})
     odd = rppo._algorithm(config, envs.TapeEnv(length=8), 9)
     with pytest.raises(ValueError, match="memory_size must be a multiple of the 8 entries"):

@@ -160,7 +160,10 @@ def test_show_writes_a_picture(capsys, tmp_path):
         (["exact", "--family", "life", "--shape", "4x4"], "list those to draw from in rules="),
         (["exact", "--family", "life", "--shape", "4x4", "--rules", "B9/S"], "written like B3/S23"),
         (["exact", "--family", "life", "--shape", "6x6", "--rules", "23/3"], "up to 25 cells"),
-        (["exact", "--family", "ring2", "--switch", "2", "--rules", "1,2"], "elementary rules"),
+        (
+            ["exact", "--family", "life", "--shape", "4x5", "--switch", "2", "--rules", "1,2"],
+            "up to 16 cells",
+        ),
         (["show", "--family", "life", "--shape", "x", "--rule", "23/3"], "written like 5x5"),
         (["show", "--family", "ring2", "--policy", "optimal"], "use random, flip-ones, greedy"),
         (["show", "--family", "life", "--rule", "23/3", "--png", "b.png"], "leave out --png"),

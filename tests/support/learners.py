@@ -14,6 +14,7 @@ from tapebench.agents import api, dqn, dreamer, nn, ppo, pqn, replay, rounds
 from tapebench.base import seeding
 from tapebench.physics import space
 from tapebench.physics.families import elementary
+from tapebench.physics.space import Space
 from tapebench.tasks.task import make_task
 
 _POLICIES_IN_PROBES = ppo.Config.SMALL | {
@@ -150,14 +151,15 @@ def turn(obs, by):
     return np.concatenate([np.roll(obs[..., :-1], by, axis=-1), obs[..., -1:]], axis=-1)
 
 
-def conv_network(key, **sizes):
-    sizes = {"observation_size": 17, "num_actions": 16, "depth": 2} | sizes
-    return nn.make(key, "conv", length=16, **{"width": 8, "channels": 8, "kernel": 3} | sizes)
+def conv_network(key, shape=(16,), **sizes):
+    where = Space(shape)
+    sizes = {"observation_size": where.size + 1, "num_actions": where.size, "depth": 2} | sizes
+    return nn.make(key, "conv", space=where, **{"width": 8, "channels": 8, "kernel": 3} | sizes)
 
 
 def plain_network(key, length=8):
     sizes = {"num_actions": length, "width": 8, "channels": 8, "depth": 1, "kernel": 3}
-    return nn.make(key, "mlp", length=length, observation_size=length + 1, **sizes)
+    return nn.make(key, "mlp", space=Space((length,)), observation_size=length + 1, **sizes)
 
 
 def play(env, params, steps, num_envs, capacity, seed=0):

@@ -124,8 +124,3 @@ def test_what_is_of_elementary_rules_is_named_and_hashed_as_before():
     assert "universe" not in splits.load("fps30").as_dict()
     exams = {"fps30": "7987a172d53e1f85", "matched30": "b4d9e49d46a11908"}
     assert {name: make_exam(split=name).hash for name in exams} == exams
-
-
-def test_exams_are_of_elementary_rules():
-    with pytest.raises(ValueError, match="no exam on ring2 rules yet"):
-        make_exam(split="ring2-H8-matched", family="ring2", length=16, horizon=8)

@@ -53,7 +53,8 @@ class Agent:
 
 
 Env = Any
-"""A `TapeEnv`, or another environment that has its length, num_actions, reset, step and observe."""
+"""A `TapeEnv`, or another environment that has its length, space, num_actions, reset, step and
+observe; with what reads tables of rules also its family."""
 
 Make = Callable[[Any, Any, Any], Agent]
 """`make(config, env, params)` of an agent's module."""

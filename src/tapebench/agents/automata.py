@@ -51,7 +51,9 @@ Notes:
    where the rule stays the same. The goal is the zero tape unless it is observed. The horizon is
    read from how far the observed t/H moves in a step;
 8. search from the goal takes tapes of up to 32 cells. On longer ones there is a beam alone, of a
-   quarter of the width, and for rules of three cells only.
+   quarter of the width, and for rules of three cells only;
+9. five cells on a ring are what `ring2` rules read. It does not play on a torus: the search is one
+   on rings.
 
 `learn=False` is an untrained copy, `network=table` a model that has nothing to learn: every
 neighbourhood is its own. `trust=0` with `fit=0` is without control: plans are always made and
@@ -341,6 +343,8 @@ def draw_batch(
 
 def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:
     """Build the agent that infers the rule and plans with it, for this environment."""
+    if env.space.is_torus:
+        raise ValueError("automata plans with a search on rings, and this is a torus: use another")
     size = observation_size(env, params)
     act = make_act(config, env.length)
 

@@ -33,6 +33,7 @@ from tapebench.agents.api import Agent, Env
 from tapebench.exam.policy import Policy, blind
 from tapebench.physics import evidence
 from tapebench.physics.evidence import Evidence
+from tapebench.physics.space import Space
 from tapebench.tasks.layout import Layout
 
 NEVER = 2.0
@@ -61,6 +62,10 @@ class InformedEnv:
     @property
     def length(self) -> int:
         return self.env.length
+
+    @property
+    def space(self) -> Space:
+        return self.env.space
 
     @property
     def num_actions(self) -> int:
@@ -227,6 +232,5 @@ def watch(
     after: Float32[Array, "*B L"],
 ) -> Evidence:
     """The evidence after a flip of one of `cells` led to `after`."""
-    is_flipped = jnp.arange(env.length) == jnp.asarray(action)[..., None]
-    flipped = jnp.where(is_flipped, 1.0 - cells, cells)
+    flipped = evidence.flip(cells, action)
     return evidence.show(known, flipped, after, env.family, env.space)

@@ -10,7 +10,7 @@ pairs to be told from others and touch no label of the DQN loss, so both of the 
 Deviations from Srinivas et al.:
 
 1. the DQN loss is on the observations as they are, not on transformed ones;
-2. the features are those of the last hidden layer (for `conv` their mean over the ring), without
+2. the features are those of the last hidden layer (for `conv` their mean over all cells), without
    a projection behind them;
 3. W begins near zero, where all pairs look alike, instead of uniform in [0, 1).
 """
@@ -98,8 +98,6 @@ def contrast(augment: dqn.Augment, weight: float, momentum: float) -> dqn.Auxili
 
 def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:
     """Build CURL for this environment: DQN with the contrastive loss."""
-    augment = rad.augmentation(
-        config.augment, env.length, config.max_shift, config.flip_probability
-    )
+    augment = rad.augmentation(config.augment, env.space, config.max_shift, config.flip_probability)
     auxiliary = contrast(augment, config.curl_weight, config.momentum)
     return dqn.make_variant(config, env, params, name="curl", auxiliary=auxiliary)

@@ -100,7 +100,7 @@ class Options:
     """What training reports for every chunk; means over its updates, unless it says otherwise."""
 
     network: str = "conv"
-    """`conv`: circular convolutions, which commute with rotation; `mlp`: fully connected."""
+    """`conv`: periodic convolutions, which commute with shifts; `mlp`: fully connected."""
     width: int = 64
     """Units of a hidden layer of `mlp`."""
     channels: int = 16
@@ -108,7 +108,7 @@ class Options:
     depth: int = 2
     """Hidden layers."""
     kernel: int = 3
-    """Cells that a convolution of `conv` sees."""
+    """Cells that a convolution of `conv` sees, along each side."""
     discount: float = 1.0
     """Per-step discount γ. The horizon is a true end, since the observation carries t/H."""
     n_step: int = 2
@@ -496,7 +496,7 @@ def make_network(
     return nn.make(
         key,
         kind,
-        length=env.length,
+        space=env.space,
         num_actions=env.num_actions,
         width=config.width,
         channels=config.channels,

@@ -23,8 +23,8 @@ S is the range from the 5th to the 95th percentile, averaged over updates.
 
 Both networks are one program. `mlp` has a single place that holds the whole tape; `conv` has a
 place for every cell, with an h and a z of its own. There all weights are shared, the GRU sees its
-neighbours and the mean over the ring of what a layer makes of (h, z), and everything commutes with
-rotation.
+neighbours and the mean over all cells of what a layer makes of (h, z), and everything commutes with
+shifts.
 
 Deviations from Hafner et al.:
 
@@ -149,7 +149,7 @@ class Config:
     """What training reports for every chunk; means over its updates, unless it says otherwise."""
 
     network: str = "conv"
-    """`mlp`: fully connected; `conv`: a model in every cell, which commutes with rotation. Within
+    """`mlp`: fully connected; `conv`: a model in every cell, which commutes with shifts. Within
     the usual budget `mlp` does not learn to foresee the tape, and so learns nothing else."""
     width: int = 128
     """Entries of h, and units of every layer, of `mlp`."""
@@ -158,7 +158,7 @@ class Config:
     depth: int = 2
     """Hidden layers of policy and value; the parts of the model have one."""
     kernel: int = 3
-    """Cells that a layer of `conv` sees."""
+    """Cells that a layer of `conv` sees, along each side."""
     latents: int = 32
     """Categorical variables of z, of `mlp`."""
     cell_latents: int = 2
@@ -395,19 +395,18 @@ def make_model(key: PRNGKeyArray, config: Config, env: Env, size: int) -> Model:
     is_plain = config.network == "mlp"
     if not is_plain and actions != length:
         raise ValueError("network 'conv' needs one action per cell: use 'mlp'")
-    if not is_plain and config.kernel > length:
-        raise ValueError(f"kernel must be at most the length, {length}, not {config.kernel}")
+    window = None if is_plain else nn.Window(env.space, config.kernel)
     places, width = (1, config.width) if is_plain else (length, config.channels)
     (variables,) = _num_variables(config)
     z = variables * config.classes
     context_size = 1 + (size - length - 1) // places
-    features, kernel = width + z + context_size, config.kernel
-    around = 1 if is_plain else kernel
+    features = width + z + context_size
+    around = 1 if window is None else window.size
     everything = 0 if is_plain else width
 
-    def body(inputs: int, outputs: int, depth: int, sees: int, joins: bool) -> Any:
+    def body(inputs: int, outputs: int, depth: int, sees: nn.Window | None, joins: bool) -> Any:
         """Sizes of its layers, and how it is put together."""
-        inputs_seen = 1 if is_plain or not sees else sees + 1
+        inputs_seen = 1 if sees is None else sees.size + 1
         units = [inputs, *[width] * depth]
         sizes = [(inputs_seen * before, after) for before, after in itertools.pairwise(units)]
         has_top = joins and not is_plain
@@ -420,13 +419,13 @@ def make_model(key: PRNGKeyArray, config: Config, env: Env, size: int) -> Model:
         return sizes, build
 
     bodies = {
-        "prior": body(width, z, 1, 0, False),
-        "posterior": body(width + length // places, z, 1, 0, False),
-        "tape": body(width + z, length // places, 1, 0, False),
-        "reward": body(width, 1, 1, 0, True),
-        "success": body(width, 1, 1, 0, True),
-        "actor": body(features, actions // places, config.depth, kernel, False),
-        "critic": body(features, 1, config.depth, 0, True),
+        "prior": body(width, z, 1, None, False),
+        "posterior": body(width + length // places, z, 1, None, False),
+        "tape": body(width + z, length // places, 1, None, False),
+        "reward": body(width, 1, 1, None, True),
+        "success": body(width, 1, 1, None, True),
+        "actor": body(features, actions // places, config.depth, window, False),
+        "critic": body(features, 1, config.depth, None, True),
     }
     own = [
         (width + z, width),
@@ -455,7 +454,7 @@ def make_model(key: PRNGKeyArray, config: Config, env: Env, size: int) -> Model:
         num_actions=actions,
         places=places,
         classes=config.classes,
-        kernel=kernel,
+        window=window,
         unimix=config.unimix,
     )
     return Model(world, actor, critic)

@@ -3,7 +3,7 @@
     y_t = r_{t+1} + … + γⁿ⁻¹ r_{t+n} + γⁿ (1 − end) Q⁻(h_{t+n}, argmax_a Q(h_{t+n}, a))
 
 h_t is what is remembered of the episode up to its observation at t, see `memory`: `entries` and
-`cells`, which commute with rotation, or `gru`. Learned from are pieces of replay that begin with an
+`cells`, which commute with shifts, or `gru`. Learned from are pieces of replay that begin with an
 episode, so h is worked out from its true beginning by the networks of today: nothing stored is
 stale, and nothing has to be burnt in. A piece has as many steps as the horizon; where its first
 episode ends by success, the next ones fill it.
@@ -57,10 +57,10 @@ class Config(dqn.Options):
     """See `dqn.Options`: here all options were there from the beginning."""
 
     network: str = "entries"
-    """`entries` and `cells`: made for rules, commute with rotation; `gru`: fully connected. See
+    """`entries` and `cells`: made for rules, commute with shifts; `gru`: fully connected. See
     `memory`."""
     memory_size: int = 32
-    """Entries of h."""
+    """Numbers of h; with `entries` an eighth of it for each entry of the rule's table."""
     encoder_width: int = 32
     """Entries of what the last step says to `gru`, or half of them for `cells`."""
     batch: int = 64
@@ -113,7 +113,7 @@ def td_loss(
 @cache
 def _algorithm(config: Config, env: Env, size: int, horizon: int) -> dqn.Algorithm:
     def start(num: int) -> memory.Memory:
-        return memory.begin(num, size, config.memory_size)
+        return memory.begin(num, size, memory.hidden_size(config, env))
 
     def init(key: Array) -> Learner:
         model = memory.make(key, config, env, size, dqn.make_network)

@@ -6,17 +6,17 @@ What e_t is, and who reads h, is the network:
 
 - `gru`: a layer on the observation, the previous action and the previous reward, for a fully
   connected body;
-- `cells`: what the last step says about the rule. Every cell looks up its neighbourhood after the
-  flip and what became of it, one of 16 cases, in a table that is learned; e_t is the mean and the
-  maximum over the ring. The body is one of circular convolutions with h in every cell, so that
-  all of it commutes with rotation. The reward is left out: it is the share of ones among the new
-  cells;
+- `cells`: what the last step says about the rule. Every cell looks up the entry of the rule's table
+  that it read after the flip and what became of it, one of 16 cases under elementary rules, in a
+  table that is learned; e_t is the mean and the maximum over all cells. The body is one of periodic
+  convolutions with h in every cell, so that all of it commutes with shifts. The reward is left out:
+  it is the share of ones among the new cells;
 - `entries`: an h for every entry of the rule's table, all by one GRU. The e_t of an entry is what
   the last step says about it: in what share of cells it was read and became zero or one, and
-  whether in any. In the body, which is one of circular convolutions, every cell looks up the h of
+  whether in any. In the body, which is one of periodic convolutions, every cell looks up the h of
   the entry that it reads and of those that it would read after a flip, as it looks up a table that
   is given (`context=evidence`, see `context`). What is remembered of an entry is learned; that a
-  law is a table of neighbourhoods is not. It commutes with rotation too.
+  law is a table of neighbourhoods is not. It commutes with shifts too.
 
 The reward is worked out from the observation, since the evaluator shows none: minus the share of
 observed cells that differ from the goal, which is that of zeros unless observed. Training does the
@@ -36,13 +36,16 @@ from jaxtyping import Bool, Float32, Int32, Integer, PRNGKeyArray
 
 from tapebench.agents import nn
 from tapebench.agents.api import Env
-from tapebench.physics import evidence, space
+from tapebench.physics import evidence
 from tapebench.physics.family import Family
 from tapebench.physics.space import Space
 from tapebench.tasks.layout import Layout
 
 BODIES = {"gru": "mlp", "cells": "conv", "entries": "conv"}
 """The network of the body for each kind of memory."""
+
+COUNTED = 8
+"""Entries of a table that a `memory_size` is counted for: those of elementary rules."""
 
 SAID = 2
 """What a step says of an entry: its shares of `evidence.shares`."""
@@ -110,7 +113,8 @@ class Cells(eqx.Module):
     """The e_t of `cells`."""
 
     table: eqx.nn.Linear
-    length: int = eqx.field(static=True)
+    family: Family = eqx.field(static=True)
+    space: Space = eqx.field(static=True)
 
     def __call__(
         self,
@@ -120,11 +124,10 @@ class Cells(eqx.Module):
         is_first: Bool[Array, "*B"],
     ) -> Float32[Array, "*B F"]:
         """Of the last observation, what was done there, and the present one."""
-        flipped = space.flip(space.pack(Layout(self.length).cells(before)), action)
-        after = space.pack(Layout(self.length).cells(obs))
-        shares = nn.case_shares(flipped, after, self.length)
+        shares = what_became(before, action, obs, self.family, self.space)
+        shares = shares.reshape(*shares.shape[:-2], -1)
         # Cells of the same case look up the same entry, so counting the cases is enough.
-        entries = jax.nn.relu(nn.linear(self.table, jnp.eye(nn.CASES)))
+        entries = jax.nn.relu(nn.linear(self.table, jnp.eye(shares.shape[-1])))
         largest = jnp.where(shares[..., None] > 0.0, entries, 0.0).max(axis=-2)
         pooled = jnp.concatenate([shares @ entries, largest], axis=-1)
         return jnp.where(is_first[..., None], 0.0, pooled)
@@ -145,14 +148,23 @@ class Entries(eqx.Module):
         is_first: Bool[Array, "*B"],
     ) -> Float32[Array, "*B N F"]:
         """Of the last observation, what was done there, and the present one; for each entry."""
-        layout = Layout(self.space.size)
-        is_flipped = jnp.arange(self.space.size) == action[..., None]
-        cells, after = layout.cells(before), layout.cells(obs)
-        flipped = jnp.where(is_flipped, 1.0 - cells, cells)
-        became = evidence.shares(flipped, after, self.family, self.space)
+        became = what_became(before, action, obs, self.family, self.space)
         said = jnp.concatenate([became, jnp.sign(became)], axis=-1)
         features = jax.nn.relu(nn.linear(self.layer, said))
         return jnp.where(is_first[..., None, None], 0.0, features)
+
+
+def what_became(
+    before: Float32[Array, "*B D"],
+    action: Integer[Array, "*B"],
+    obs: Float32[Array, "*B D"],
+    family: Family,
+    space: Space,
+) -> Float32[Array, "*B N 2"]:
+    """The `evidence.shares` of the step from one observation to the next."""
+    layout = Layout(space.size)
+    flipped = evidence.flip(layout.cells(before), action)
+    return evidence.shares(flipped, layout.cells(obs), family, space)
 
 
 def observed_distance(obs: Float32[Array, "*B D"], length: int) -> Float32[Array, "*B"]:
@@ -213,16 +225,12 @@ def make(
     network, the config, the environment, that size and options of `nn.make`.
     """
     own_key, body_key = jax.random.split(key)
-    kind, width, hidden = config.network, config.encoder_width, config.memory_size
+    kind, width, hidden = config.network, config.encoder_width, hidden_size(config, env)
     entries = env.family.entries if kind == "entries" else 0
-    if entries and hidden % entries:
-        raise ValueError(
-            f"memory_size must be a multiple of the {entries} entries of a table, not {hidden}"
-        )
     own = hidden // entries if entries else hidden
     sizes = {
         "gru": (size + env.num_actions + 1, width, width),
-        "cells": (nn.CASES, width, 2 * width),
+        "cells": (2 * env.family.entries, width, 2 * width),
         "entries": (2 * SAID, width, width),
     }
     inputs, outputs, features = sizes[kind]
@@ -231,7 +239,7 @@ def make(
     )
     encoders: dict[str, Callable[[], Plain | Cells | Entries]] = {
         "gru": lambda: Plain(layer, env.length, env.num_actions),
-        "cells": lambda: Cells(layer, env.length),
+        "cells": lambda: Cells(layer, env.family, env.space),
         "entries": lambda: Entries(layer, env.family, env.space),
     }
     reads = (
@@ -246,6 +254,23 @@ def make(
         length=env.length,
         entries=entries,
     )
+
+
+def hidden_size(config: Any, env: Env) -> int:
+    """How many numbers h has in this environment.
+
+    With `entries` every entry of a table has an eighth of `memory_size`, however many there are:
+    what is to be remembered of one does not depend on the others.
+    """
+    if config.network != "entries":
+        return int(config.memory_size)
+    own, rest = divmod(config.memory_size, COUNTED)
+    if rest:
+        raise ValueError(
+            f"memory_size must be a multiple of the {COUNTED} entries of an elementary table, "
+            f"not {config.memory_size}"
+        )
+    return int(own * env.family.entries)
 
 
 def begin(num: int, size: int, hidden: int) -> Memory:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import dataclass
 from functools import cache, partial
 
 import equinox as eqx
@@ -15,18 +16,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float32, PRNGKeyArray, UInt32
+from jaxtyping import Float32, PRNGKeyArray
 
 from tapebench.base.names import one_of
-from tapebench.physics import space
 from tapebench.physics.family import Family
 from tapebench.physics.space import Space
 from tapebench.tasks.layout import Layout
 
 NETWORKS = ("mlp", "conv")
-
-CASES = 16
-"""Neighbourhoods of three cells, times what becomes of the one in the middle."""
 
 KNOWN = 2
 """Numbers that say what is known of an entry of a table: whether it was seen, and what it is."""
@@ -56,8 +53,52 @@ class Norm(eqx.Module):
         return centred * jax.lax.rsqrt(variance + EPSILON) * scale + shift
 
 
+@dataclass(frozen=True)
+class Window:
+    """The cells that a convolution sees from each: `kernel` along every side of a space, around."""
+
+    space: Space
+    kernel: int
+
+    def __post_init__(self) -> None:
+        most = min(self.space.shape)
+        if self.kernel > most:
+            side = "shorter side" if self.space.is_torus else "length"
+            raise ValueError(f"kernel must be at most the {side}, {most}, not {self.kernel}")
+
+    @property
+    def size(self) -> int:
+        """How many cells that are."""
+        return int(self.kernel ** len(self.space.shape))
+
+    def around(
+        self, x: Float32[Array, "*_"], *, sites: int = -2, features: int = -1
+    ) -> Float32[Array, "*_"]:
+        """The features of all cells in the window of each; `sites` and `features` are axes.
+
+        With a linear layer behind it this is a periodic convolution. Written so, since the gradient
+        of XLA's own convolution inside a compiled loop is some twenty times slower on a CPU.
+        """
+        sites, features, sides = sites % x.ndim, features % x.ndim, self.space.shape
+        x = x.reshape(*x.shape[:sites], *sides, *x.shape[sites + 1 :])
+        features += (len(sides) - 1) * (features > sites)
+        for axis in range(sites, sites + len(sides)):
+            x = _along(x, self.kernel, axis, features)
+        return x.reshape(*x.shape[:sites], self.space.size, *x.shape[sites + len(sides) :])
+
+
+def _along(x: Array, kernel: int, axis: int, features: int) -> Array:
+    """The features of `kernel` cells in a row around each, along one axis."""
+    left, right = kernel // 2, kernel - 1 - kernel // 2
+    length = x.shape[axis]
+    cut = partial(jax.lax.slice_in_dim, axis=axis)
+    ends = [cut(x, length - left, length), x, cut(x, 0, right)]
+    ring = jnp.concatenate(ends, axis=axis)
+    return jnp.concatenate([cut(ring, i, i + length) for i in range(kernel)], axis=features)
+
+
 class Mlp(eqx.Module):
-    """Fully connected layers: the plain choice, which knows nothing of the ring."""
+    """Fully connected layers: the plain choice, which knows nothing of the space."""
 
     hidden: tuple[eqx.nn.Linear, ...]
     norms: tuple[Norm, ...]
@@ -83,9 +124,9 @@ class Mlp(eqx.Module):
 
 
 class Conv(eqx.Module):
-    """Circular convolutions and, before the last layer, the mean over the ring.
+    """Periodic convolutions and, before the last layer, the mean over all cells.
 
-    It commutes with rotation: turned tapes have turned action values.
+    It commutes with the shifts of its space: shifted tapes have shifted action values.
     """
 
     hidden: tuple[eqx.nn.Linear, ...]
@@ -97,8 +138,7 @@ class Conv(eqx.Module):
     everywhere: eqx.nn.Linear
     head: eqx.nn.Linear
     value: eqx.nn.Linear | None
-    length: int = eqx.field(static=True)
-    kernel: int = eqx.field(static=True)
+    window: Window = eqx.field(static=True)
     family: Family | None = eqx.field(static=True)
     """Of the table at the end of an observation, if there is one: see `agents.context`. Every cell
     looks up there what it reads."""
@@ -115,20 +155,20 @@ class Conv(eqx.Module):
         """
         table = table_size(self.family, self.numbers)
         obs, context = jnp.split(obs, [obs.shape[-1] - table], axis=-1)
-        layout = Layout(self.length)
+        space = self.window.space
+        layout = Layout(space.size)
         parts = [layout.time_column(obs), context, *([] if latent is None else [latent])]
         shared = jnp.concatenate(parts, axis=-1)
         first, *rest = self.hidden
         norm, *norms, last = self.norms or [None] * (len(self.hidden) + 1)
-        inputs = per_cell(obs, self.length)
+        inputs = per_cell(obs, space.size)
         if self.family is not None:
-            sites = Space((self.length,))
-            said = look_up(layout.cells(obs), context, self.family, sites, self.numbers)
+            said = look_up(layout.cells(obs), context, self.family, space, self.numbers)
             inputs = jnp.concatenate([inputs, said])
-        x = apply(first, windows(inputs, self.kernel, sites=1, features=0))
+        x = apply(first, self.window.around(inputs, sites=1, features=0))
         x = activate(norm, x + apply(self.episode, batch_last(shared))[:, None], axis=0)
         for layer, norm in zip(rest, norms, strict=True):
-            around = windows(x, self.kernel, sites=1, features=0)
+            around = self.window.around(x, sites=1, features=0)
             x = activate(norm, apply(layer, around), axis=0)
         mixed = apply(self.here, x) + apply(self.everywhere, x.mean(axis=1))[:, None]
         return activate(last, mixed, axis=0)
@@ -136,7 +176,7 @@ class Conv(eqx.Module):
     def features(
         self, obs: Float32[Array, "*B D"], latent: Float32[Array, "*B Z"] | None = None
     ) -> Float32[Array, "*B channels"]:
-        """The mean over the ring, the same for a turned tape."""
+        """The mean over all cells, the same for a shifted tape."""
         return self._pool(self.cells(obs, latent), obs)
 
     def __call__(
@@ -144,7 +184,7 @@ class Conv(eqx.Module):
     ) -> Float32[Array, "*B L"]:
         """Action values, one per cell."""
         x = self.cells(obs, latent)
-        values = apply(self.head, x)[0].T.reshape(*obs.shape[:-1], self.length)
+        values = apply(self.head, x)[0].T.reshape(*obs.shape[:-1], self.window.space.size)
         return duel(values, self.value, self._pool(x, obs))
 
     @staticmethod
@@ -177,7 +217,7 @@ def make(
     key: PRNGKeyArray,
     kind: str,
     *,
-    length: int,
+    space: Space,
     observation_size: int,
     num_actions: int,
     width: int,
@@ -200,15 +240,14 @@ def make(
         *hidden, head, value = layers(key, *sizes, (width, 1))
         norms = _norms(depth if layer_norm else 0, width)
         return Mlp(tuple(hidden), norms, head, value if dueling else None)
-    if num_actions != length:
+    if num_actions != space.size:
         raise ValueError("network 'conv' needs one action per cell: use 'mlp'")
-    if kernel > length:
-        raise ValueError(f"kernel must be at most the length, {length}, not {kernel}")
-    per_cell_size = (observation_size - table_size(family, numbers)) // length
+    window = Window(space, kernel)
+    per_cell_size = (observation_size - table_size(family, numbers)) // space.size
     if family is not None:
-        per_cell_size += numbers * (1 + len(_neighbourhood(family, Space((length,)))[1]))
+        per_cell_size += numbers * (1 + len(_neighbourhood(family, space)[1]))
     sizes = itertools.pairwise([per_cell_size, *[channels] * depth])
-    convolutions = [(kernel * before, after) for before, after in sizes]
+    convolutions = [(window.size * before, after) for before, after in sizes]
     episode_size = 1 + table_size(family, numbers) + latent_size
     mixers = [(episode_size, channels), (channels, channels), (channels, channels)]
     *hidden, episode, here, everywhere, head, value = layers(
@@ -222,8 +261,7 @@ def make(
         everywhere,
         head,
         value if dueling else None,
-        length=length,
-        kernel=kernel,
+        window=window,
         family=family,
         numbers=numbers,
     )
@@ -326,22 +364,6 @@ def per_cell(obs: Float32[Array, "*B D"], length: int) -> Float32[Array, "channe
     return jnp.stack([batch_last(each) for each in (cells, goal) if each.shape[-1]])
 
 
-def case_shares(
-    before: UInt32[Array, "*B W"], after: UInt32[Array, "*B W"], length: int
-) -> Float32[Array, "*B 16"]:
-    """In what share of its cells a tape has each of the 16 cases.
-
-    Case `2 n + after` is the neighbourhood `n = 4l + 2c + r` whose middle cell became `after`.
-    """
-    left, right = space.neighbours(before, length)
-    every = space.full(length)
-    masks = [every]
-    for bits in (left, before, right, after):
-        masks = [part & side for part in masks for side in (~bits, bits)]
-    counts = jnp.stack([jnp.bitwise_count(part).sum(axis=-1) for part in masks], axis=-1)
-    return counts.astype(jnp.float32) / length
-
-
 def table_size(family: Family | None, numbers: int) -> int:
     """How many numbers say what is known of a table, with so many of each entry."""
     return 0 if family is None else numbers * family.entries
@@ -351,7 +373,7 @@ def look_up(
     cells: Float32[Array, "*B L"],
     context: Float32[Array, "*B numbers"],
     family: Family,
-    sites: Space,
+    space: Space,
     numbers: int,
 ) -> Float32[Array, "answers L batch"]:
     """What the context says of the entries that a cell reads: the first number of each, then the
@@ -361,8 +383,8 @@ def look_up(
     reads. A cell reads a weighted sum of its neighbourhood, so what a flip changes is known from
     the weights.
     """
-    read, weights = _neighbourhood(family, sites)
-    codes = family.codes(cells.reshape(*cells.shape[:-1], *sites.shape), sites)
+    read, weights = _neighbourhood(family, space)
+    codes = family.codes(cells.reshape(*cells.shape[:-1], *space.shape), space)
     codes = codes.reshape(*cells.shape, 1)
     flipped = codes + weights * (1.0 - 2.0 * cells[..., read])
     codes = jnp.concatenate([codes, flipped], axis=-1)
@@ -373,32 +395,14 @@ def look_up(
 
 
 @cache
-def _neighbourhood(family: Family, sites: Space) -> tuple[np.ndarray, np.ndarray]:
+def _neighbourhood(family: Family, space: Space) -> tuple[np.ndarray, np.ndarray]:
     """The sites `[L, K]` that each site reads, in one order everywhere, and their weights `[K]`."""
-    alone = np.eye(sites.size, dtype=np.int32).reshape(sites.size, *sites.shape)
-    weights = family.codes(alone, sites).reshape(sites.size, -1)[:, 0]
+    alone = np.eye(space.size, dtype=np.int32).reshape(space.size, *space.shape)
+    weights = family.codes(alone, space).reshape(space.size, -1)[:, 0]
     read = np.flatnonzero(weights)
-    everywhere = np.unravel_index(np.arange(sites.size), sites.shape)
-    by_first = np.unravel_index(read, sites.shape)
-    axes = zip(everywhere, by_first, sites.shape, strict=True)
-    places = tuple((place[:, None] + offset) % size for place, offset, size in axes)
-    return np.ravel_multi_index(places, sites.shape), weights[read].astype(np.float32)
-
-
-def windows(
-    x: Float32[Array, "*_"], kernel: int, *, sites: int = -2, features: int = -1
-) -> Float32[Array, "*_"]:
-    """Each cell's neighbourhood on the ring; `sites` and `features` are axes.
-
-    With a linear layer behind it this is a circular convolution. Written so, since the gradient
-    of XLA's own convolution inside a compiled loop is some twenty times slower on a CPU.
-    """
-    left, right = kernel // 2, kernel - 1 - kernel // 2
-    length = x.shape[sites]
-    cut = partial(jax.lax.slice_in_dim, axis=sites)
-    ends = [cut(x, length - left, length), x, cut(x, 0, right)]
-    ring = jnp.concatenate(ends, axis=sites)
-    return jnp.concatenate([cut(ring, i, i + length) for i in range(kernel)], axis=features)
+    offsets = np.unravel_index(read, space.shape)
+    everywhere = space.shift(np.arange(space.size)[:, None], offsets)
+    return everywhere, weights[read].astype(np.float32)
 
 
 def layers(key: PRNGKeyArray, *sizes: tuple[int, int]) -> tuple[eqx.nn.Linear, ...]:

@@ -23,8 +23,9 @@ Deviations from Rakelly et al.:
    the values are those of an agent that finds its rule out as it goes, and z' and z⁻ know the
    transitions between s and s' too;
 3. factors have no reward, which the evaluator does not show: here it follows from the next tape;
-4. the encoder sees in how many cells a neighbourhood of three, after the flip, became what: 16
-   shares, which turned tapes have in common (`encoder=tapes` shows it both tapes and the action);
+4. the encoder sees in how many cells each entry of the rule's table was read, after the flip, and
+   what became of it: 16 shares under elementary rules, which shifted tapes have in common
+   (`encoder=tapes` shows it both tapes and the action);
 5. the prior is a factor of the product, so that no context and little context need no exception;
 6. exploration acts on a z drawn anew in every step, the greedy policy on the mean.
 
@@ -58,7 +59,9 @@ from tapebench.agents.api import (
 )
 from tapebench.agents.replay import Replay
 from tapebench.base.names import one_of
-from tapebench.physics import space
+from tapebench.physics import evidence
+from tapebench.physics.family import Family
+from tapebench.physics.space import Space
 from tapebench.tasks.layout import Layout
 
 ENCODERS = ("cases", "tapes")
@@ -84,8 +87,8 @@ class Config(dqn.Options):
     latent_size: int = 4
     """Entries of z."""
     encoder: str = "cases"
-    """What the encoder sees of a transition. `cases`: in how many cells a neighbourhood of three
-    became what; `tapes`: both tapes and the action."""
+    """What the encoder sees of a transition. `cases`: in how many cells each entry of the rule's
+    table became what; `tapes`: both tapes and the action."""
     encoder_width: int = 32
     """Units of the encoder's hidden layers."""
     kl_weight: float = 1e-2
@@ -144,8 +147,9 @@ class Encoder(eqx.Module):
     hidden: tuple[eqx.nn.Linear, ...]
     head: eqx.nn.Linear
     num_actions: int = eqx.field(static=True)
-    by_cell: bool = eqx.field(static=True)
-    """Whether it is shown what became of neighbourhoods, or both tapes and the action."""
+    family: Family | None = eqx.field(static=True)
+    """Of the table whose entries it is shown; nothing where it is shown tapes and the action."""
+    space: Space = eqx.field(static=True)
 
     def __call__(
         self,
@@ -154,9 +158,10 @@ class Encoder(eqx.Module):
         after: Float32[Array, "*B L"],
     ) -> Gaussian:
         """Factors `[..., Z]`."""
-        if self.by_cell:
-            flipped = space.flip(space.pack(before), action)
-            x = nn.case_shares(flipped, space.pack(after), before.shape[-1])
+        if self.family is not None:
+            flipped = evidence.flip(before, action)
+            became = evidence.shares(flipped, after, self.family, self.space)
+            x = became.reshape(*became.shape[:-2], -1)
         else:
             one_hot_action = jax.nn.one_hot(action, self.num_actions)
             x = jnp.concatenate([before, one_hot_action, after], axis=-1)
@@ -208,9 +213,10 @@ def make_encoder(key: PRNGKeyArray, config: Config, env: Env) -> Encoder:
     width, by_cell = config.encoder_width, config.encoder == "cases"
     if by_cell and env.num_actions != env.length:
         raise ValueError("encoder 'cases' needs one action per cell: use 'tapes'")
-    inputs = nn.CASES if by_cell else 2 * env.length + env.num_actions
+    family = env.family if by_cell else None
+    inputs = 2 * family.entries if family else 2 * env.length + env.num_actions
     *hidden, head = nn.layers(key, (inputs, width), (width, width), (width, 2 * config.latent_size))
-    return Encoder(tuple(hidden), head, env.num_actions, by_cell)
+    return Encoder(tuple(hidden), head, env.num_actions, family, env.space)
 
 
 def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:

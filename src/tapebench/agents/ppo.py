@@ -118,8 +118,8 @@ class Config(Options):
 class ActorCritic(eqx.Module):
     """A network for the policy, and a value on top of its features.
 
-    With `conv` the logits turn with the tape and the value, taken from the mean over the ring,
-    stays.
+    With `conv` the logits are shifted with the tape and the value, taken from the mean over all
+    cells, stays.
     """
 
     network: nn.Network
@@ -217,7 +217,7 @@ def make_model(
     network = nn.make(
         network_key,
         kind,
-        length=env.length,
+        space=env.space,
         num_actions=env.num_actions,
         width=config.width,
         channels=config.channels,

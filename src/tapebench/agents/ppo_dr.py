@@ -27,6 +27,7 @@ from tapebench import env as envs
 from tapebench.agents import ppo
 from tapebench.agents.api import Agent, check_shares
 from tapebench.base import seeding
+from tapebench.physics.space import Space
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +94,10 @@ class VariedEnv:
     @property
     def length(self) -> int:
         return self.env.length
+
+    @property
+    def space(self) -> Space:
+        return self.env.space
 
     @property
     def num_actions(self) -> int:

@@ -49,7 +49,7 @@ class Options:
     """What training reports for every chunk; means over its rounds, unless it says otherwise."""
 
     network: str = "conv"
-    """`conv`: circular convolutions, which commute with rotation; `mlp`: fully connected."""
+    """`conv`: periodic convolutions, which commute with shifts; `mlp`: fully connected."""
     width: int = 128
     """Units of a hidden layer of `mlp`."""
     channels: int = 16
@@ -57,7 +57,7 @@ class Options:
     depth: int = 2
     """Hidden layers."""
     kernel: int = 3
-    """Cells that a convolution of `conv` sees."""
+    """Cells that a convolution of `conv` sees, along each side."""
     layer_norm: bool = False
     """Whether hidden layers are normalised (Ba et al. 2016)."""
     discount: float = 0.9

@@ -40,10 +40,10 @@ class Config(ppo.Options):
     """Values to search when tuning, see `tools/tune.py`: as many as `rpqn` has."""
 
     network: str = "entries"
-    """`entries` and `cells`: made for rules, commute with rotation; `gru`: fully connected. See
+    """`entries` and `cells`: made for rules, commute with shifts; `gru`: fully connected. See
     `memory`."""
     memory_size: int = 32
-    """Entries of h."""
+    """Numbers of h; with `entries` an eighth of it for each entry of the rule's table."""
     encoder_width: int = 32
     """Entries of e_t, or half of them for `cells`: the mean, and as many for the maximum."""
     reset_memory: bool = False
@@ -76,7 +76,7 @@ def _algorithm(config: Config, env: Env, size: int) -> rounds.Algorithm:
     return rounds.Algorithm(
         name="rppo",
         init=partial(memory.make, config=config, env=env, size=size, make_network=ppo.make_model),
-        begin=lambda num: memory.begin(num, size, config.memory_size),
+        begin=lambda num: memory.begin(num, size, memory.hidden_size(config, env)),
         see=memory.see,
         note=memory.note,
         unroll=memory.unroll,

@@ -1,7 +1,7 @@
 """The model of the world that `dreamer` learns, and what it expects of given sequences.
 
 `dreamer` has the equations. A state is by place: a single one that holds the whole tape, or one for
-every cell of the ring, and then all of it commutes with rotation.
+every cell of the space, and then all of it commutes with shifts.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from jax import Array
 from jaxtyping import Bool, Float32, Integer, PRNGKeyArray
 
 from tapebench.agents import nn
+from tapebench.agents.nn import Window
 from tapebench.tasks.layout import Layout
 
 # Places: P = 1 for `mlp`, a cell each for `conv`.
@@ -31,20 +32,19 @@ def spread(x: Float32[Array, "*B N"], places: int) -> Float32[Array, "*B P N"]:
 
 
 def layer(
-    weights: eqx.nn.Linear, x: Float32[Array, "*B F"], kernel: int = 0
+    weights: eqx.nn.Linear, x: Float32[Array, "*B F"], window: Window | None = None
 ) -> Float32[Array, "*B outputs"]:
     """A hidden layer in every place: linear, scaled to a mean square of one, then SiLU.
 
-    With a `kernel` each place sees its neighbourhood and the mean over the ring. A single place is
-    all there is.
+    With a `window` each place, a cell, sees the cells in it and the mean over all.
     """
-    places, size = x.shape[-2:]
-    if kernel and places > 1:
+    if window is not None:
         # The mean is the same everywhere, and so is what becomes of it.
         assert weights.bias is not None
-        near, far = jnp.split(weights.weight, [kernel * size], axis=-1)
+        places, size = x.shape[-2:]
+        near, far = jnp.split(weights.weight, [window.size * size], axis=-1)
         everywhere = x.mean(axis=-2) @ far.T + weights.bias
-        x = nn.windows(x, kernel) @ near.T + spread(everywhere, places)
+        x = window.around(x) @ near.T + spread(everywhere, places)
     else:
         x = nn.linear(weights, x)
     return jax.nn.silu(x * jax.lax.rsqrt(jnp.square(x).mean(axis=-1, keepdims=True) + 1e-4))
@@ -55,17 +55,17 @@ class Body(eqx.Module):
 
     hidden: tuple[eqx.nn.Linear, ...]
     top: eqx.nn.Linear | None
-    """For all: a layer on the mean and the maximum over the ring."""
+    """For all: a layer on the mean and the maximum over all cells."""
     head: eqx.nn.Linear
-    kernel: int = eqx.field(static=True)
-    """Places that a layer sees; 0 for its own alone."""
+    window: Window | None = eqx.field(static=True)
+    """Cells that a layer sees; nothing where each place sees itself alone."""
     joins: bool = eqx.field(static=True)
     """Whether there is one head for all."""
 
     def __call__(self, x: Float32[Array, "*B P F"]) -> Float32[Array, "*outputs"]:
         """`[..., P, F]` -> `[..., P, N]`, or `[..., N]` if it `joins`."""
         for weights in self.hidden:
-            x = layer(weights, x, self.kernel)
+            x = layer(weights, x, self.window)
         if self.joins:
             x = x[..., 0, :] if self.top is None else self.join(x)
         return nn.linear(self.head, x)
@@ -157,7 +157,7 @@ class World(eqx.Module):
     """The model of the world."""
 
     evidence: eqx.nn.Linear | None
-    """A layer on (h, z) whose mean over the ring goes into every GRU; `conv` has it."""
+    """A layer on (h, z) whose mean over all cells goes into every GRU; `conv` has it."""
     entry: eqx.nn.Linear
     inputs: eqx.nn.Linear
     recurrent: eqx.nn.Linear
@@ -170,7 +170,8 @@ class World(eqx.Module):
     num_actions: int = eqx.field(static=True)
     places: int = eqx.field(static=True)
     classes: int = eqx.field(static=True)
-    kernel: int = eqx.field(static=True)
+    window: Window | None = eqx.field(static=True)
+    """Cells that the GRU of each sees; `conv` has it."""
     unimix: float = eqx.field(static=True)
 
     def context(self, obs: Float32[Array, "*B D"]) -> Float32[Array, "*B P G"]:
@@ -190,10 +191,10 @@ class World(eqx.Module):
         """h after the actions."""
         one_hot_action = arrange(jax.nn.one_hot(action, self.num_actions), self.places)
         x = jnp.concatenate([latent.z, one_hot_action, latent.context], axis=-1)
-        if self.evidence is not None:
+        if self.evidence is not None and self.window is not None:
             state = jnp.concatenate([latent.hidden, latent.z], axis=-1)
             about = layer(self.evidence, state).mean(axis=-2)
-            around = nn.windows(x, self.kernel)
+            around = self.window.around(x)
             x = jnp.concatenate([around, spread(about, self.places)], axis=-1)
         x = nn.linear(self.inputs, layer(self.entry, x))
         return nn.gru(self.recurrent, latent.hidden, x)

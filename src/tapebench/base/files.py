@@ -10,12 +10,12 @@ import platform
 import secrets
 import stat
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import numpy as np
@@ -23,6 +23,8 @@ import numpy as np
 import tapebench
 
 MAX_JSON = 16 << 20
+
+Value = TypeVar("Value")
 
 Columns = Mapping[str, np.ndarray]
 """Columns of equal length by name."""
@@ -190,6 +192,24 @@ def file_hash(path: Path) -> str:
 def user_cache() -> Path:
     """Where what can be made again is kept from one program to the next."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tapebench"
+
+
+def remember(
+    name: str, compute: Callable[[], dict[str, Any]], parse: Callable[[dict[str, Any]], Value]
+) -> Value:
+    """What `parse` makes of a document in the user's cache, which is computed if it is not there.
+
+    `parse` refuses a document that is not whole. A cache that is damaged, or cannot be written,
+    costs time and no result.
+    """
+    place = user_cache() / name
+    with suppress(ValueError, KeyError, TypeError, OSError):
+        return parse(read_object(place))
+    document = compute()
+    with suppress(ValueError, OSError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_json(place, document)
+    return parse(document)
 
 
 def provenance(seconds: float | None = None) -> dict[str, Any]:

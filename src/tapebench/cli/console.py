@@ -102,6 +102,28 @@ def parse_rules(text: str, family: Family | None = None) -> str | list[int]:
         ) from None
 
 
+def parse_size(
+    family: Family, split: str, length: int | None, shape: str | None, horizon: int | None
+) -> tuple[int | None, Any, int]:
+    """Length, shape and horizon as they are asked for, or else as the split has them.
+
+    Rules are drawn for one size and horizon, and their splits are for no other. Elementary rules
+    have 32 cells and as many steps as cells.
+    """
+    from tapebench.tasks import splits
+    from tapebench.tasks.task import parse_space
+
+    universe = splits.load(split).universe
+    is_drawn = universe.horizon is not None and universe.family == family
+    if is_drawn and length is None and shape is None:
+        shape = "x".join(map(str, universe.space.shape))
+    where = parse_space(family, length, shape)
+    if horizon is None:
+        is_its_size = is_drawn and where == universe.space
+        horizon = universe.horizon if is_its_size else None
+    return length, shape, where.size if horizon is None else horizon
+
+
 def parse_steps(text: str) -> list[int] | None:
     """Steps separated by commas; None for none."""
     try:

@@ -17,6 +17,7 @@ from tapebench.cli.console import (
     free_name,
     name_damage_in,
     parse_rules,
+    parse_size,
     parse_steps,
     progress,
     screen,
@@ -39,11 +40,16 @@ class ExamOptions:
     trials: Annotated[int, tyro.conf.arg(metavar="N")] = 1
     """Consecutive episodes under the same rule, with memory kept from one to the next."""
     rules: Annotated[str, tyro.conf.arg(metavar="RULES")] = "all"
-    """all, train, test, or rules like 0,30,110."""
-    length: Annotated[int, tyro.conf.arg(metavar="CELLS")] = 32
-    """Cells on the ring."""
+    """all, train, test, or rules like 0,30,110; of other families by label, like B3/S23."""
+    family: Annotated[str, tyro.conf.arg(metavar="FAMILY")] = "elementary"
+    """elementary, ring2 (five cells on a ring) or life (on a torus)."""
+    length: Annotated[int | None, tyro.conf.arg(metavar="CELLS")] = None
+    """Cells on the ring, by default 32, or what the rules of the split are drawn for."""
+    shape: Annotated[str | None, tyro.conf.arg(metavar="SIDES")] = None
+    """Sides of a torus, like 5x5, by default those that the rules of the split are drawn for."""
     horizon: Annotated[int | None, tyro.conf.arg(metavar="STEPS")] = None
-    """Steps at most; by default as many as there are cells."""
+    """Steps at most; by default as many as there are cells, or those that the rules of the split
+    are drawn for."""
     goal: Annotated[str, tyro.conf.arg(metavar="GOAL")] = "zeros"
     """zeros, random, or the cells of a tape like 0110..."""
     observe_goal: bool = False
@@ -57,7 +63,12 @@ class ExamOptions:
 
     def make(self) -> Any:
         from tapebench.exam.exam import make_exam
+        from tapebench.physics import families
 
+        family = families.get(self.family)
+        length, shape, horizon = parse_size(
+            family, self.split, self.length, self.shape, self.horizon
+        )
         try:
             mask = [int(cell) for cell in self.mask.split(",")] if self.mask else None
         except ValueError:
@@ -67,9 +78,11 @@ class ExamOptions:
             exam=self.exam,
             episodes=self.episodes,
             trials=self.trials,
-            rules=None if self.rules == "all" else parse_rules(self.rules),
-            length=self.length,
-            horizon=self.length if self.horizon is None else self.horizon,
+            rules=None if self.rules == "all" else parse_rules(self.rules, family),
+            family=family.name,
+            length=length,
+            shape=shape,
+            horizon=horizon,
             goal=self.goal,
             observe_goal=self.observe_goal,
             noise=self.noise,
@@ -84,6 +97,7 @@ class Evaluate:
 
     For example:
       tape evaluate flip-ones --length 9 --horizon 4
+      tape evaluate greedy --family life --split life-H8-matched
       tape evaluate my_agents:make --exam fresh:2027 --bundle result.tape
     """
 
@@ -211,6 +225,7 @@ class Compare:
 
     For example:
       tape compare flip-ones greedy
+      tape compare mpc optimal --family ring2 --split ring2-H8-matched
       tape compare mine.tape yours.tape --json
     """
 
@@ -259,6 +274,7 @@ class Verify:
     """Print one JSON document."""
 
     def run(self) -> None:
+        from tapebench.exam import score
         from tapebench.exam.bundle import verify
 
         replayed = verify(self.bundle)
@@ -271,6 +287,7 @@ class Verify:
             "split": exam.split,
             "exam": exam.name,
             "exam_hash": exam.hash,
+            **score.describe_laws(exam),
             "length": exam.task.length,
             "horizon": exam.task.horizon,
             "rules": len(exam.rules),
@@ -289,13 +306,20 @@ class Verify:
         )
         print(
             f"verified: {success.size} episodes of {document['policy']} on the {exam.name} exam of "
-            f"{exam.split}, {len(exam.rules)} rules, L = {exam.task.length}, "
+            f"{exam.split}, {len(exam.rules)} rules, {describe_size(document)}, "
             f"H = {exam.task.horizon}; success {shown}"
         )
         print("Outcomes: proved, every action was replayed.")
         sight = "none, it saw the rule" if document["sees_rule"] else "declared, not proved"
         print(f"Blindness: {sight}.")
         print(f"Made: {describe_conditions(replayed.conditions)}, as the bundle says.")
+
+
+def describe_size(document: dict[str, Any]) -> str:
+    """How many cells a document is about, for a title."""
+    if "shape" in document:
+        return f"a torus of {' × '.join(map(str, document['shape']))}"
+    return f"L = {document['length']}"
 
 
 def _parse_steps(text: str) -> tuple[int, ...]:
@@ -324,7 +348,7 @@ def print_score(document: dict[str, Any]) -> None:
     console = screen()
     print_strata(document)
     title = (
-        f"Strict success on {document['split']}, L = {document['length']}, "
+        f"Strict success on {document['split']}, {describe_size(document)}, "
         f"H = {document['horizon']}, {document['exam']} exam"
     )
     if "switch" in document:
@@ -360,12 +384,13 @@ def print_score(document: dict[str, Any]) -> None:
         note = {"mpc": "planner, true rule", "greedy": "true rule"}.get(name, "learns nothing")
         add(name, note, [line.get("id"), line.get("ood")])
     add("exact ceiling", "best possible", of("ceiling"))
+    is_elementary = "family" not in document
     table.add_section()
     table.add_row(f"more of {document['policy']}")
     add("", "ON: % of mpc", of("on"), digits=1)
     add("", "share of the ceiling", of("normalised"))
     add("", "on solvable rules", of("success_on_solvable"))
-    add("", "macro over types", of("macro_success"))
+    add("", f"macro over {'types' if is_elementary else 'densities'}", of("macro_success"))
     for tolerance in next(document[name] for name in subsets)["soft_success"]:
         soft = [value and value[tolerance] for value in of("soft_success")]
         add("", f"within {float(tolerance):.2g} of goal", soft)
@@ -379,6 +404,8 @@ def print_score(document: dict[str, Any]) -> None:
             "finite, so this score means nothing",
             style="red",
         )
+    if "no_ceiling" in document:
+        console.print(f"no exact ceiling: {document['no_ceiling']}", highlight=False)
     if conditions.made != "by us":
         console.print(f"made {describe_conditions(conditions)}")
     if document.get("drop_composition") is not None:
@@ -388,7 +415,10 @@ def print_score(document: dict[str, Any]) -> None:
         )
     if "lesions" in document:
         print_lesions(document["lesions"])
-    kinds = Table("type", "subset", "rules", "success", "ceiling", "return", title="By type")
+    kinds = Table(
+        *("type", "subset", "rules", "success", "ceiling", "return"),
+        title="By type" if is_elementary else "By the share of ones in the rule's table",
+    )
     for kind, sides in document["by_type"].items():
         for name, row in sides.items():
             ceiling = "" if row["ceiling"] is None else f"{row['ceiling']:.3f}"

@@ -15,6 +15,7 @@ from tapebench.cli.console import (
     ends,
     parse_rule,
     parse_rules,
+    parse_size,
     parse_steps,
     progress_bar,
     report,
@@ -103,7 +104,7 @@ class Show:
         )
         shape = task.space.shape
         if self.policy == "none":
-            words = starts.exam_tapes(task.length, self.episode + 1)[self.episode]
+            words = starts.exam_tapes(task.space, self.episode + 1)[self.episode]
             tape = space.to_int(words)
             tapes = [tape]
             for _ in range(self.horizon):
@@ -244,13 +245,17 @@ class Exact:
 
         if task.noise:
             raise ValueError("what can be reached is computed with --noise or --switch, not both")
-        if task.family.name != "elementary":
-            raise ValueError("--switch is computed for elementary rules alone: leave it out")
         switches = task.schedule.switches
         count = switching.count_sequences(len(task.rules), len(switches))
-        with progress_bar(f"exact, rules that switch, L = {task.length}", count) as advance:
+        with progress_bar(f"exact, rules that switch, {_size(task)}", count) as advance:
             by_sequence = switching.ceilings_by_sequence(
-                task.rules, switches, task.length, task.horizon, task.goal or 0, advance
+                task.rules,
+                switches,
+                task.space,
+                task.horizon,
+                task.goal or 0,
+                advance,
+                task.family,
             )
         mean = sum(reach.solvable for reach in by_sequence.values()) / len(by_sequence)
         if self.json:
@@ -262,7 +267,7 @@ class Exact:
                 )
                 / len(by_sequence),
                 "sequences": {
-                    ",".join(map(str, rules)): reach.as_dict()
+                    ",".join(map(task.family.label, rules)): reach.as_dict()
                     for rules, reach in by_sequence.items()
                 },
             }
@@ -270,13 +275,13 @@ class Exact:
             return
         steps = ", ".join(map(str, switches))
         title = (
-            f"Exact reachability, L = {task.length}, H = {task.horizon}, "
+            f"Exact reachability, {_size(task)}, H = {task.horizon}, "
             f"rules and times known, switch at {steps}"
         )
         table = Table("rules", "solvable", "worst case (steps)", "mean (steps)", title=title)
         for rules, reach in list(by_sequence.items())[:SHOWN_SEQUENCES]:
             row = f"{reach.solvable:.6f}", str(reach.max_steps), f"{reach.mean_steps:.3f}"
-            table.add_row(", ".join(map(str, rules)), *row)
+            table.add_row(", ".join(map(task.family.label, rules)), *row)
         console = screen()
         console.print(table)
         if len(by_sequence) > SHOWN_SEQUENCES:
@@ -322,17 +327,19 @@ class Exact:
 
 
 def _head(task: Task) -> dict[str, Any]:
-    """What a document of exact figures is about. Elementary rules are not named."""
-    named = (
-        {}
-        if task.family.name == "elementary"
-        else {"family": task.family.name, "shape": list(task.space.shape)}
-    )
-    return named | {
+    """What a document of exact figures is about."""
+    return _describe_laws(task) | {
         "length": task.length,
         "horizon": task.horizon,
         "goal": f"{task.goal:0{task.length}b}"[::-1],
     }
+
+
+def _describe_laws(task: Task) -> dict[str, Any]:
+    """Family and shape, but of elementary rules, which are not named."""
+    if task.family.name == "elementary":
+        return {}
+    return {"family": task.family.name, "shape": list(task.space.shape)}
 
 
 def _size(task: Task) -> str:
@@ -348,6 +355,7 @@ class Oracle:
     For example:
       tape oracle
       tape oracle --objective sum --candidates 128 --side ood
+      tape oracle --family life --split life-H8-matched --seeds 1
     """
 
     split: Annotated[str, tyro.conf.arg(metavar="SPLIT")] = "fps30"
@@ -360,16 +368,22 @@ class Oracle:
     """Candidate sequences per step."""
     side: Annotated[str, tyro.conf.arg(metavar="SIDE")] = "all"
     """id, ood, or all."""
-    length: Annotated[int, tyro.conf.arg(metavar="CELLS")] = 32
-    """Cells on the ring."""
+    family: Annotated[str, tyro.conf.arg(metavar="FAMILY")] = "elementary"
+    """elementary, ring2 (five cells on a ring) or life (on a torus)."""
+    length: Annotated[int | None, tyro.conf.arg(metavar="CELLS")] = None
+    """Cells on the ring, by default 32, or what the rules of the split are drawn for."""
+    shape: Annotated[str | None, tyro.conf.arg(metavar="SIDES")] = None
+    """Sides of a torus, like 5x5, by default those that the rules of the split are drawn for."""
     horizon: Annotated[int | None, tyro.conf.arg(metavar="STEPS")] = None
-    """Steps per episode; by default as many as there are cells."""
+    """Steps per episode; by default as many as there are cells, or those that the rules of the
+    split are drawn for."""
     episodes_per_rule: Annotated[int, tyro.conf.arg(metavar="N")] = 20
     """Exam tapes per rule."""
     seeds: Annotated[int, tyro.conf.arg(metavar="N")] = 5
     """Seeds of the planner's own samples."""
     by_type: bool = False
-    """Report by operational type instead, and write --export."""
+    """Report by operational type instead, or by the share of ones in tables of other families, and
+    write --export."""
     export: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("mpc_by_type_eval.json")
     """Where --by-type writes its figures."""
     sweep: bool = False
@@ -380,6 +394,7 @@ class Oracle:
     def run(self) -> None:
         from tapebench.base import files
         from tapebench.exam import score
+        from tapebench.physics import families
         from tapebench.planning.mpc import mpc
         from tapebench.tasks import splits
         from tapebench.tasks.task import make_task
@@ -391,9 +406,14 @@ class Oracle:
             check_target(self.export)
         split = splits.load(self.split)
         sides = splits.sides(split, self.side)
-        horizon = self.length if self.horizon is None else self.horizon
+        family = families.get(self.family)
+        length, shape, horizon = parse_size(
+            family, self.split, self.length, self.shape, self.horizon
+        )
         task = make_task(
-            length=self.length,
+            family=family.name,
+            length=length,
+            shape=shape,
             horizon=horizon,
             split=split,
             rules=sides.get("all") or sides[self.side],
@@ -401,7 +421,8 @@ class Oracle:
         head: dict[str, Any] = {
             "split": split.name,
             "side": self.side,
-            "length": self.length,
+            **_describe_laws(task),
+            "length": task.length,
             "horizon": horizon,
             "episodes_per_rule": self.episodes_per_rule,
         }
@@ -449,7 +470,7 @@ class Oracle:
             document,
             self.json,
             f"{policy.name}, plan {self.horizon_plan}, "
-            f"{self.candidates} candidates, L = {self.length}, H = {horizon}",
+            f"{self.candidates} candidates, {_size(task)}, H = {horizon}",
             columns,
             rows,
         )

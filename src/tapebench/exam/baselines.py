@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import tapebench
 from tapebench.base import files, seeding
 from tapebench.base.shapes import Float64
 from tapebench.exam import policy as policies
@@ -23,6 +24,7 @@ from tapebench.exam import seating
 from tapebench.exam.exam import Exam
 from tapebench.exam.metrics import METRICS
 from tapebench.exam.rollout import rollout
+from tapebench.tasks.universe import ELEMENTARY
 
 NAMES = ("random", "flip-ones", "greedy", "mpc")
 PLANNER = "mpc"
@@ -30,6 +32,9 @@ PLANNER = "mpc"
 
 SEEDS = 3
 """Seeds of their own draws that a baseline is averaged over."""
+
+KEPT_EPISODES = 10_000
+"""Episodes of an exam from which its baselines are kept."""
 
 SHIPPED = ((32, 32), (32, 64), (16, 16), (8, 8))
 """Lengths and horizons whose baselines on the standard exam are shipped."""
@@ -39,9 +44,20 @@ Baseline = dict[str, Float64[np.ndarray, " R"]]
 
 
 def load(exam: Exam, progress: Callable[[str], Any] = lambda name: None) -> dict[str, Baseline]:
-    """What each baseline reaches on this exam, rule by rule; one that cannot sit it is left out."""
+    """What each baseline reaches on this exam, rule by rule; one that cannot sit it is left out.
+
+    Those of large exams, which take a minute, are kept in the user's cache.
+    """
     shipped = load_shipped(exam)
-    return run_baselines(exam, progress) if shipped is None else shipped
+    if shipped is not None:
+        return shipped
+    if len(exam.rules) * exam.num_columns < KEPT_EPISODES:
+        return run_baselines(exam, progress)
+    return files.remember(
+        f"lines/{exam.hash}-{tapebench.__version__}.json",
+        lambda: _document(exam, run_baselines(exam, progress)),
+        partial(_parse, exam),
+    )
 
 
 def run_baselines(
@@ -81,6 +97,7 @@ def load_shipped(exam: Exam) -> dict[str, Baseline] | None:
         and (exam.salt, exam.trials, task.goal, task.noise, task.hidden) == ("", 1, 0, 0.0, 0)
         and (task.reward, task.success_bonus, task.observe_goal) == ("distance", 1.0, False)
         and not task.schedule.switches
+        and task.family == ELEMENTARY.family
     )
     if not is_usual:
         return None
@@ -131,20 +148,31 @@ def load_stored(exam: Exam, root: Path) -> dict[str, Baseline] | None:
         return load_shipped(exam)
     try:
         document = files.read_object(file)
-        baselines = {
-            name: {metric: np.array(by_rule, float) for metric, by_rule in baseline.items()}
-            for name, baseline in document["lines"].items()
-        }
-        is_whole = all(
-            values.shape == (len(exam.rules),)
-            for baseline in baselines.values()
-            for values in (baseline["success"], *baseline.values())
-        )
+        baselines = _parse(exam, document)
     except (KeyError, TypeError, AttributeError, ValueError):
-        is_whole = False
-    if not is_whole:
-        raise files.DamageError(f"{file} is damaged")
+        raise files.DamageError(f"{file} is damaged") from None
     return baselines if document.get("seating") == seating.VERSION else load_shipped(exam)
+
+
+def _parse(exam: Exam, document: Mapping[str, Any]) -> dict[str, Baseline]:
+    """What `_document` made a document of; an error where that is not whole."""
+    baselines = {
+        name: {metric: np.array(by_rule, float) for metric, by_rule in baseline.items()}
+        for name, baseline in document["lines"].items()
+    }
+    for baseline in baselines.values():
+        for values in (baseline["success"], *baseline.values()):
+            if values.shape != (len(exam.rules),):
+                raise ValueError("these are baselines of another exam")
+    return baselines
+
+
+def _document(exam: Exam, baselines: Mapping[str, Baseline]) -> dict[str, Any]:
+    plain = {
+        name: {metric: by_rule.tolist() for metric, by_rule in baseline.items()}
+        for name, baseline in baselines.items()
+    }
+    return {"exam": exam.identity, "seating": seating.VERSION, "lines": plain}
 
 
 def load_or_run(
@@ -165,9 +193,4 @@ def store_baselines(exam: Exam, baselines: Mapping[str, Baseline], root: Path) -
     """Write the baselines of an exam beside the runs."""
     file = root / "lines" / f"{exam.hash}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
-    plain = {
-        name: {metric: by_rule.tolist() for metric, by_rule in baseline.items()}
-        for name, baseline in baselines.items()
-    }
-    document = {"exam": exam.identity, "seating": seating.VERSION, "lines": plain}
-    files.write_json(file, document)
+    files.write_json(file, _document(exam, baselines))

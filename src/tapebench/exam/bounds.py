@@ -12,8 +12,8 @@ players reach there, and a player that plays for that part alone may reach more.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from tapebench.base import files
 from tapebench.exam.by_stratum import strata_by_rule
 from tapebench.exam.exam import Exam
 from tapebench.physics import bayes, memoryless
+from tapebench.tasks.universe import ELEMENTARY
 
 LONGEST = 12
 """Cells up to which ideal play is computed, which takes seconds."""
@@ -57,6 +58,7 @@ def obstacle(exam: Exam) -> str:
     """Why ideal play on this exam is not computed, in a few words; empty if it is."""
     task = exam.task
     reasons = {
+        f"the rules are of {task.family.name}": task.family != ELEMENTARY.family,
         "cells are hidden": task.hidden,
         "updates are noisy": task.noise,
         "the rule switches": task.schedule.switches,
@@ -102,18 +104,19 @@ def _looked_up(exam: Exam, name: str, compute: Callable[[], Bounds]) -> Bounds:
     """What the cache holds under a name; else it is computed, and kept there."""
     if not is_computed(exam):
         return _nothing(exam)
-    place = files.user_cache() / "bounds" / f"{exam.hash}-{name}-{VERSION}.json"
-    with suppress(ValueError, KeyError, TypeError, OSError):
-        document = files.read_object(place)
+
+    def parse(document: dict[str, Any]) -> Bounds:
         names = ("blind_ceiling", "memoryless")
         stored = Bounds(*(np.array(document[name], float) for name in names))
-        if stored.blind_ceiling.shape == stored.memoryless.shape == exam.rules.shape:
-            return stored
-    computed = compute()
-    with suppress(ValueError, OSError):  # a cache that cannot be written costs time, no result
-        place.parent.mkdir(parents=True, exist_ok=True)
-        files.write_json(place, {name: _plain(part) for name, part in vars(computed).items()})
-    return computed
+        if not stored.blind_ceiling.shape == stored.memoryless.shape == exam.rules.shape:
+            raise ValueError("these are bounds of another exam")
+        return stored
+
+    return files.remember(
+        f"bounds/{exam.hash}-{name}-{VERSION}.json",
+        lambda: {name: _plain(part) for name, part in vars(compute()).items()},
+        parse,
+    )
 
 
 def _plain(values: np.ndarray) -> list[float | None]:

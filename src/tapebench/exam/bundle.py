@@ -243,8 +243,9 @@ def _layout(exam: Exam) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
     """Type and shape of every array in a bundle of this exam."""
     num, columns, task = len(exam.rules), exam.num_columns, exam.task
     cell = np.dtype(np.uint8 if task.length <= 256 else np.uint16)
+    rule = np.dtype(np.uint8 if task.family.num_rules <= 256 else np.uint32)
     return {
-        "rules": (np.dtype(np.uint8), (num,)),
+        "rules": (rule, (num,)),
         "tapes": (np.dtype(np.uint32), (columns, space.num_words(task.length))),
         "actions": (cell, (num, columns, task.horizon)),
         "steps": (np.dtype(np.uint16), (num, columns)),
@@ -324,4 +325,4 @@ def _compare(claimed: dict[str, np.ndarray], replayed: dict[str, np.ndarray], ex
 
 def _where(flags: Any, exam: Exam) -> str:
     row, column = np.argwhere(flags)[0]
-    return f"rule {exam.rules[row]}, episode {column}"
+    return f"rule {exam.task.family.label(int(exam.rules[row]))}, episode {column}"

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapebench.base import files
-from tapebench.base.shapes import Int16, Shaped
+from tapebench.base.shapes import Float64, Int16, Shaped
 from tapebench.exam import (
     baselines,
     bounds,
@@ -90,12 +90,18 @@ class Outcome:
     no_lesion: str = ""
     """Why there are none, if it was asked."""
     progress: Progress = field(default=_quietly, repr=False, compare=False)
-    """Told how far the two below are, which are found out when first asked for."""
+    """Told how far the three below are, which are found out when first asked for."""
 
     @cached_property
     def optimal_steps(self) -> Int16[np.ndarray, "R E"]:
         """The exact answers, see `Exam.optimal_steps`."""
         return self.exam.optimal_steps(self._counter("exact answers", len(self.exam.rules)))
+
+    @cached_property
+    def ceilings(self) -> Float64[np.ndarray, " R"]:
+        """The best success possible, see `Exam.ceilings`."""
+        counter = self._counter("exact ceilings", len(self.exam.rules))
+        return self.exam.ceilings(self.optimal_steps, counter)
 
     @cached_property
     def baselines(self) -> dict[str, baselines.Baseline]:
@@ -112,7 +118,7 @@ class Outcome:
         document = score.score(
             self.runs,
             self.exam,
-            self.optimal_steps,
+            self.ceilings,
             self.baselines,
             policy=self.policy,
             sees_rule=self.sees_rule,

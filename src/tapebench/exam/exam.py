@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from tapebench.base import seeding
-from tapebench.base.shapes import Float64, Int16, Int64, Integer, Shaped, UInt32
-from tapebench.physics import exact, space, starts, switching
+from tapebench.base import files, seeding
+from tapebench.base.shapes import Float64, Int16, Int64, Integer, Shaped, UInt16, UInt32
+from tapebench.physics import exact, families, quotient, space, starts, switching
 from tapebench.tasks import splits
-from tapebench.tasks.task import Task, make_task
-from tapebench.tasks.universe import ELEMENTARY, Universe
+from tapebench.tasks.task import Task, make_task, parse_rules
+from tapebench.tasks.universe import ELEMENTARY, Universe, listed, read_rules
 
 STANDARD = "standard"
 EPISODES = 20
@@ -33,10 +33,15 @@ MAX_EPISODES = 100_000
 SUBSETS = ("id", "ood")
 
 COMPUTED_LENGTH = 20
-"""Longest tape whose exact answers are searched for on the spot: some seconds for all rules."""
+"""Most cells of a tape whose exact answers are searched for on the spot, which takes seconds. Up to
+`exact.NUMPY_CELLS` it takes up to half a minute for the zero goal. That is done for rules of the
+larger families, and kept in the user's cache."""
 
 NOISY_LENGTH = 16
-"""Longest tape whose ceilings under noise are computed on the spot: some seconds for all rules."""
+"""Most cells of a tape whose ceilings under noise are computed on the spot: up to half a minute."""
+
+ANSWERS_VERSION = 1
+"""Of the kept answers."""
 
 IMPOSSIBLE, UNKNOWN = -1, -2
 """In `Exam.optimal_steps`: proved that there is no way; not known."""
@@ -79,8 +84,8 @@ class Exam:
 
     @cached_property
     def types(self) -> Shaped[np.ndarray, " R"]:
-        """Operational type of each rule."""
-        return np.array([self.universe.features[rule].type for rule in self.rules])
+        """What each rule is grouped by, see `Universe.types`."""
+        return np.array([self.universe.types[rule] for rule in self.rules.tolist()])
 
     @property
     def universe(self) -> Universe:
@@ -111,7 +116,10 @@ class Exam:
             "mask": [cell for cell in range(task.length) if task.hidden >> cell & 1],
             "reward": task.reward,
             "success_bonus": task.success_bonus,
-        } | ({"switch": list(task.schedule.switches)} if task.schedule.switches else {})
+            **({"switch": list(task.schedule.switches)} if task.schedule.switches else {}),
+            **({} if task.family == ELEMENTARY.family else {"family": task.family.name}),
+            **({"shape": list(task.space.shape)} if task.space.is_torus else {}),
+        }
 
     @cached_property
     def hash(self) -> str:
@@ -142,7 +150,7 @@ class Exam:
         goals = np.tile(
             space.to_words(self.task.goal or 0, self.task.length), (self.num_columns, 1)
         )
-        return starts.exam_tapes(self.task.length, self.num_columns, goals=goals, salt=self.salt)
+        return starts.exam_tapes(self.task.space, self.num_columns, goals=goals, salt=self.salt)
 
     def optimal_steps(
         self, progress: Callable[[int], Any] = lambda rule: None
@@ -151,7 +159,7 @@ class Exam:
 
         `IMPOSSIBLE` where no policy can succeed, `UNKNOWN` where that is not known: under noise,
         for random goals, and on tapes that are neither shipped nor short enough to search. Where
-        the rule switches, this is of who knows all rules of a row and when they change.
+        the rule switches, this is of a player that knows all rules of a row and when they change.
         """
         task, shape = self.task, (len(self.rules), self.num_columns)
         steps = np.full(shape, UNKNOWN, np.int16)
@@ -159,15 +167,54 @@ class Exam:
             return steps
         if task.schedule.switches:
             self._search_switching(steps, progress)
-        elif task.length <= COMPUTED_LENGTH:
-            tapes = self.tapes()[:, 0]
-            for row, rule in enumerate(self.rules):
-                needed = exact.steps_to_goal(int(rule), task.length, task.horizon, task.goal)[tapes]
-                steps[row] = np.where(needed == exact.UNREACHED, np.int32(IMPOSSIBLE), needed)
-                progress(int(rule))
+        elif task.length <= self._most_cells:
+            searched = self._search(progress)
+            steps[:] = np.where(searched == exact.UNREACHED, np.int32(IMPOSSIBLE), searched)
         elif task.length == exact.MAX_LENGTH and task.goal == 0 and not self.salt:
             self._look_up(steps)
         return steps
+
+    @property
+    def _most_cells(self) -> int:
+        """On how many cells answers are searched for where nothing switches."""
+        if self.task.goal == 0 and self.task.family != ELEMENTARY.family:
+            return exact.NUMPY_CELLS
+        return COMPUTED_LENGTH
+
+    def _search(self, progress: Callable[[int], Any]) -> UInt16[np.ndarray, "R E"]:
+        """The answers for rules that stay; where that takes long they are kept."""
+        if self.task.length <= COMPUTED_LENGTH:
+            return self._search_rules(progress)
+        shape = len(self.rules), self.num_columns
+
+        def parse(document: dict[str, Any]) -> np.ndarray:
+            kept = np.array(document["steps"])
+            if kept.shape != shape or kept.dtype.kind != "i":
+                raise ValueError("these are answers of another exam")
+            return kept.astype(np.uint16)
+
+        return files.remember(
+            f"answers/{self.hash}-{ANSWERS_VERSION}.json",
+            lambda: {"steps": self._search_rules(progress).tolist()},
+            parse,
+        )
+
+    def _search_rules(self, progress: Callable[[int], Any]) -> UInt16[np.ndarray, "R E"]:
+        task, tapes, rules = self.task, self.tapes()[:, 0], self.rules.tolist()
+        parts = []
+        if task.goal:
+            for rule in rules:
+                of_all = exact.steps_to_goal(rule, task.space, task.horizon, task.goal, task.family)
+                parts.append(of_all[tapes][None])
+                progress(rule)
+        else:
+            classes = quotient.load(task.family, task.space)
+            for first in range(0, len(rules), quotient.TOGETHER):
+                together = rules[first : first + quotient.TOGETHER]
+                parts.append(classes.steps(together, tapes, task.horizon))
+                for rule in together:
+                    progress(rule)
+        return np.concatenate(parts)
 
     def _search_switching(self, steps: np.ndarray, progress: Callable[[int], Any]) -> None:
         """Fill in the answers for rules that switch, row by row, where tapes are short enough."""
@@ -182,7 +229,9 @@ class Exam:
                 spans = switching.spans(
                     (int(rule), *following), task.schedule.switches, task.horizon
                 )
-                needed = switching.steps_under_switches(spans, task.length, task.goal or 0)[tape]
+                needed = switching.steps_under_switches(
+                    spans, task.space, task.goal or 0, task.family
+                )[tape]
                 steps[row, column] = IMPOSSIBLE if needed == exact.UNREACHED else needed
             progress(int(rule))
 
@@ -200,7 +249,11 @@ class Exam:
                 elif is_settled:
                     steps[row, column] = IMPOSSIBLE
 
-    def ceilings(self, optimal_steps: Integer[np.ndarray, "R E"]) -> Float64[np.ndarray, " R"]:
+    def ceilings(
+        self,
+        optimal_steps: Integer[np.ndarray, "R E"],
+        progress: Callable[[int], Any] = lambda rule: None,
+    ) -> Float64[np.ndarray, " R"]:
         """The best success possible under each rule; nan where it is not known.
 
         Of the exam's own tapes where all are settled, else of all tapes where that is shipped.
@@ -210,11 +263,11 @@ class Exam:
         ceilings = np.where((optimal_steps == UNKNOWN).any(axis=1), np.nan, of_exam)
         task = self.task
         if task.noise and task.goal is not None and not task.schedule.switches:
-            return self._noisy_ceilings()
+            return self._noisy_ceilings(progress)
         is_plain = task.goal == 0 and not task.noise and not task.schedule.switches
         if is_plain and np.isnan(ceilings).any():
             try:
-                shipped = exact.shipped_ceilings(task.length, task.horizon)
+                shipped = self.universe.ceilings(task.length, task.horizon)
             except ValueError:
                 return ceilings
             for row in np.flatnonzero(np.isnan(ceilings)):
@@ -222,13 +275,32 @@ class Exam:
                     ceilings[row] = reach.solvable_excluding_goal
         return ceilings
 
-    def _noisy_ceilings(self) -> np.ndarray:
-        task = self.task
+    def _noisy_ceilings(self, progress: Callable[[int], Any]) -> np.ndarray:
+        task, ceilings = self.task, np.full(len(self.rules), np.nan)
         if task.length > NOISY_LENGTH:
-            return np.full(len(self.rules), np.nan)
-        tapes, size = self.tapes()[:, 0], (task.length, task.horizon, task.noise, task.goal or 0)
-        chances = (exact.chances_under_noise(int(rule), *size)[tapes] for rule in self.rules)
-        return np.array([chance.mean() for chance in chances])
+            return ceilings
+        tapes = self.tapes()[:, 0]
+        for row, rule in enumerate(self.rules.tolist()):
+            chances = exact.chances_under_noise(
+                rule, task.space, task.horizon, task.noise, task.goal or 0, task.family
+            )
+            ceilings[row] = chances[tapes].mean()
+            progress(rule)
+        return ceilings
+
+    @property
+    def no_ceilings(self) -> str:
+        """Why ceilings are nan, where some are, as half a sentence."""
+        task = self.task
+        if task.goal is None:
+            return "none is computed for random goals"
+        if task.noise and task.schedule.switches:
+            return "none is computed for rules that switch under noise"
+        if task.noise:
+            return f"under noise it is computed up to {NOISY_LENGTH} cells"
+        if task.schedule.switches:
+            return f"of rules that switch it is computed up to {switching.MAX_LENGTH} cells"
+        return f"it is computed up to {self._most_cells} cells, and shipped for some sizes"
 
 
 def make_exam(
@@ -248,10 +320,17 @@ def make_exam(
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise ValueError(f"{name} must be a positive integer, not {count!r}")
     split = splits.load(split)
-    wanted = {*split.train, *split.test} if rules is None else set(splits.select(split, rules))
-    strangers = sorted(wanted - {*split.train, *split.test})
-    if strangers:
-        raise ValueError(f"rule {strangers[0]} is on neither side of {split.name}")
+    laws = families.get(options.get("family", ELEMENTARY.family.name))
+    parse_rules(laws, split, "all")  # refuses a split of another family
+    wanted = {*split.train, *split.test}
+    if rules is not None:
+        is_listed = not isinstance(rules, str) or rules not in ("train", "test", "all")
+        by_label = is_listed and laws != ELEMENTARY.family
+        asked = read_rules(laws, rules) if by_label else splits.select(split, rules)
+        strangers = sorted(set(asked) - wanted)
+        if strangers:
+            raise ValueError(f"rule {laws.label(strangers[0])} is on neither side of {split.name}")
+        wanted = set(asked)
     members = sorted(wanted)
     if len(members) * episodes * trials > MAX_EPISODES:
         raise ValueError(
@@ -259,8 +338,6 @@ def make_exam(
             f"{MAX_EPISODES}: ask for fewer"
         )
     task = make_task(split=split, rules=members, **options)
-    if task.family != ELEMENTARY.family:
-        raise ValueError(f"there is no exam on {task.family.name} rules yet")
     train, test = (
         tuple(rule for rule in members if rule in side)
         for side in map(set, (split.train, split.test))
@@ -294,10 +371,16 @@ def from_identity(identity: Any) -> Exam:
     options = {key: value for key, value in identity.items() if key != "version"}
     try:
         name, train, test = options.pop("split"), options.pop("train"), options.pop("test")
+        if "shape" in options:
+            del options["length"]  # the same said twice, as is checked in the end
+        universe = _universe(name, options.get("family"), [*train, *test])
         # A side that was not asked about is filled up with what the other leaves.
-        rest = set(ELEMENTARY.rules)
+        rest = set(universe.rules)
         split = splits.Split(
-            name, tuple(train or rest - set(test)), tuple(test or rest - set(train))
+            name,
+            tuple(train or rest - set(test)),
+            tuple(test or rest - set(train)),
+            universe=universe,
         )
         exam = make_exam(
             split=split, rules=[*train, *test], mask=options.pop("mask") or None, **options
@@ -306,8 +389,22 @@ def from_identity(identity: Any) -> Exam:
         raise ValueError(f"the exam's description is malformed ({error})") from None
     if exam.identity != identity:
         raise ValueError("the exam's description is malformed")
-    if name in splits.names():
+    if name in splits.all_names():
         known = splits.load(name)
         if not set(train) <= set(known.train) or not set(test) <= set(known.test):
             raise ValueError(f"its rules are not on the sides that the split {name} has them on")
     return exam
+
+
+def _universe(split: Any, family: Any, rules: list[Any]) -> Universe:
+    """Where the rules of an identity are from: the universe of its split if that is a known one,
+    else these rules and, since both sides of a split have rules, one more."""
+    if family is None:
+        return ELEMENTARY
+    laws = families.get(family)
+    known = splits.load(split).universe if split in splits.all_names() else None
+    if known is not None and known.family == laws and set(rules) <= set(known.rules):
+        return known
+    members = {laws.check_rule(rule) for rule in rules}
+    other = next(rule for rule in range(laws.num_rules) if rule not in members)
+    return listed(laws, [*members, other])[0]

@@ -45,7 +45,7 @@ def rows(
         "split": np.full(episodes.success.size, exam.split, object),
         "exam": np.full(episodes.success.size, exam.name, object),
         "subset": along_rules(exam.subsets),
-        "rule": along_rules(exam.rules).astype(np.int16),
+        "rule": along_rules(_rule_column(exam)),
         "type": along_rules(exam.types),
         "episode": np.tile(column % exam.episodes, shape[0]).astype(np.int32),
         "trial": np.tile(column // exam.episodes, shape[0]).astype(np.int16),
@@ -67,7 +67,7 @@ def rule_means(episodes: Episodes, exam: Exam, **run: Any) -> dict[str, Shaped[n
     table |= {
         "split": np.full(len(exam.rules), exam.split, object),
         "subset": exam.subsets,
-        "rule": exam.rules.astype(np.int16),
+        "rule": _rule_column(exam),
         "type": exam.types,
         "episodes": np.full(len(exam.rules), exam.num_columns, np.int32),
         "seating": np.full(len(exam.rules), seating.VERSION, np.int8),
@@ -80,6 +80,11 @@ def rule_means(episodes: Episodes, exam: Exam, **run: Any) -> dict[str, Shaped[n
 def counted(step: Integer[np.ndarray, " N"], last: int) -> Bool[np.ndarray, " N"]:
     """Which rows of a curve are of the last evaluations, those that count."""
     return np.isin(step, np.unique(step)[-last:])
+
+
+def _rule_column(exam: Exam) -> np.ndarray:
+    """Rules in the least space that all of their family fit in."""
+    return exam.rules.astype(np.int16 if exam.task.family.num_rules <= 1 << 15 else np.int64)
 
 
 def _constant(run: Mapping[str, Any], num: int) -> dict[str, np.ndarray]:

@@ -338,7 +338,7 @@ def exam_start(
         goals = seeding.draw(streams, seeding.GOAL + words) & space.full(task.length)
     else:
         goals = np.tile(space.to_words(task.goal, task.length), (count, 1))
-    tapes = exam_tapes(task.length, count, goals=goals, salt=salt)
+    tapes = exam_tapes(task.space, count, goals=goals, salt=salt)
 
     def on_every_rule(values: np.ndarray) -> np.ndarray:
         apart = values.reshape(trials, episodes, *values.shape[1:])

@@ -9,7 +9,7 @@ import numpy as np
 
 from tapebench import stats
 from tapebench.base import seeding
-from tapebench.base.shapes import Integer
+from tapebench.base.shapes import Float64
 from tapebench.exam import bounds, by_stratum
 from tapebench.exam.baselines import PLANNER, Baseline
 from tapebench.exam.exam import SUBSETS, Exam
@@ -17,14 +17,13 @@ from tapebench.exam.intervals import over_seeds, resampling
 from tapebench.exam.metrics import METRICS, SOFT
 from tapebench.exam.policy import Policy
 from tapebench.exam.rollout import Episodes, rollout
-from tapebench.physics import features
 from tapebench.tasks.task import Task
 
 
 def score(
     runs: Sequence[Episodes],
     exam: Exam,
-    optimal_steps: Integer[np.ndarray, "R E"],
+    ceilings: Float64[np.ndarray, " R"],
     baselines: Mapping[str, Baseline],
     *,
     policy: str,
@@ -35,13 +34,13 @@ def score(
     With one run the interval is about which rules and tapes were asked; with several it is about
     the seeds. `interval_over` says which.
     """
-    ceilings = exam.ceilings(optimal_steps)
     document: dict[str, Any] = {
         "policy": policy,
         "sees_rule": sees_rule,
         "split": exam.split,
         "exam": exam.name,
         "exam_hash": exam.hash,
+        **describe_laws(exam),
         "length": exam.task.length,
         "horizon": exam.task.horizon,
         **({"switch": list(switches)} if (switches := exam.task.schedule.switches) else {}),
@@ -52,6 +51,8 @@ def score(
     }
     for subset in SUBSETS:
         document[subset] = _score_subset(runs, exam, ceilings, baselines, subset)
+    if np.isnan(ceilings).any():
+        document["no_ceiling"] = exam.no_ceilings
     document["by_stratum"] = _by_stratum(runs, exam, ceilings, baselines)
     document["no_strata"] = by_stratum.why_unknown(exam) or None
     document |= _drop(runs, exam, ceilings)
@@ -67,6 +68,12 @@ def score(
         for name, baseline in baselines.items()
     }
     return document
+
+
+def describe_laws(exam: Exam) -> dict[str, Any]:
+    """Family and shape where they are not those of elementary rules."""
+    named = ("family", "shape")
+    return {name: exam.identity[name] for name in named if name in exam.identity}
 
 
 def _score_subset(
@@ -167,7 +174,7 @@ def _by_type(
     runs: Sequence[Episodes], exam: Exam, ceilings: np.ndarray
 ) -> dict[str, dict[str, Any]]:
     table: dict[str, dict[str, Any]] = {}
-    for kind in features.TYPES:
+    for kind in exam.universe.type_names:
         for subset in SUBSETS:
             rows = np.flatnonzero((exam.types == kind) & (exam.subsets == subset))
             if not len(rows):
@@ -242,11 +249,11 @@ def summarise_rules(runs: Sequence[Episodes], members: Sequence[int]) -> dict[st
 
 
 def by_type(runs: Sequence[Episodes]) -> dict[str, dict[str, Any]]:
-    """Success, mean return and number of episodes per operational type, and over all."""
-    known = runs[0].task.universe.features
-    kinds = np.array([known[rule].type for rule in runs[0].rules])
+    """Success, mean return and number of episodes per type of rule, and over all."""
+    universe = runs[0].task.universe
+    kinds = np.array([universe.types[rule] for rule in runs[0].rules.tolist()])
     table = {}
-    for kind in (*features.TYPES, "all"):
+    for kind in (*universe.type_names, "all"):
         rows = np.flatnonzero((kinds == kind) | (kind == "all"))
         if len(rows):
             table[kind] = {

@@ -40,6 +40,13 @@ def everything(family: Family, rule: Integer[Any, "*B"]) -> Evidence:
     return Evidence(value | True, value)
 
 
+def flip(cells: Shaped[Any, "*B L"], cell: Integer[Any, "*B"]) -> Shaped[Any, "*B L"]:
+    """Unpacked cells of 0 and 1 with one of them inverted, which is what an update then reads."""
+    xp = cells.__array_namespace__()
+    is_flipped = xp.arange(cells.shape[-1]) == xp.asarray(cell)[..., None]
+    return xp.where(is_flipped, 1 - cells, cells)
+
+
 def show(
     evidence: Evidence,
     flipped: Shaped[Any, "*B L"],
@@ -66,7 +73,10 @@ def shares(
     family: Family,
     space: Space,
 ) -> Float32[Any, "*B N 2"]:
-    """In what share of the cells an update read each entry and became zero, and one."""
+    """In what share of the cells an update read each entry and became zero, and one.
+
+    Shifted tapes have the same.
+    """
     xp = flipped.__array_namespace__()
     codes = family.codes(flipped.reshape(*flipped.shape[:-1], *space.shape), space)
     codes, became = codes.reshape(flipped.shape), after != 0

@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
@@ -64,6 +64,17 @@ class Space:
     def is_torus(self) -> bool:
         """Whether it has rows, and not only one."""
         return len(self.shape) == 2
+
+    def shift(self, cell: Any, by: Sequence[Any]) -> Any:
+        """The cell that is so many cells further along each side, round the ring or torus.
+
+        `by` has a number, or an array of them, for each side.
+        """
+        place, stride = 0, 1
+        for side, offset in zip(reversed(self.shape), reversed(by), strict=True):
+            place = place + stride * ((cell // stride + offset) % side)
+            stride *= side
+        return place
 
 
 Size = int | Space

@@ -18,6 +18,7 @@ from tapebench.base.seeding import (
 )
 from tapebench.base.shapes import UInt32
 from tapebench.physics import space
+from tapebench.physics.space import Size, as_space
 
 
 def nonzero_words(words: UInt32[Any, "*B W"], length: int) -> UInt32[Any, "*B W"]:
@@ -48,21 +49,22 @@ def bernoulli_words(
 
 
 def exam_tapes(
-    length: int, episodes: int, *, goals: UInt32[np.ndarray, "E W"] | None = None, salt: str = ""
+    size: Size, episodes: int, *, goals: UInt32[np.ndarray, "E W"] | None = None, salt: str = ""
 ) -> UInt32[np.ndarray, "E W"]:
     """The start tapes of an exam: fair coins, none equal to its goal.
 
-    They depend on the exam version, the length, the episode number and, for a fresh exam, its
+    They depend on the exam version, the shape, the episode number and, for a fresh exam, its
     salt: never on a rule, an agent or a seed. A tape equal to its goal (`goals[episodes, W]`,
     by default zeros) is drawn again.
     """
-    words = np.arange(space.num_words(length), dtype=np.uint32)
+    where = as_space(size)
+    words = np.arange(space.num_words(where.size), dtype=np.uint32)
     goals = np.zeros((episodes, len(words)), np.uint32) if goals is None else goals
     tapes, attempt = np.array(goals), 0
     while len(again := np.flatnonzero((tapes == goals).all(axis=-1))):
         episode = again[:, None].astype(np.uint32)
-        head = (EXAM, EXAM_VERSION, *salt_words(salt), length)
-        tapes[again] = hash32(*head, episode, attempt, words) & space.full(length)
+        head = (EXAM, EXAM_VERSION, *salt_words(salt), *where.shape)
+        tapes[again] = hash32(*head, episode, attempt, words) & space.full(where.size)
         attempt += 1
     return tapes
 

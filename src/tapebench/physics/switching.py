@@ -15,6 +15,9 @@ import numpy as np
 
 from tapebench.physics import exact
 from tapebench.physics.exact import UNREACHED, Reach
+from tapebench.physics.families.elementary import ELEMENTARY
+from tapebench.physics.family import Family
+from tapebench.physics.space import Size, as_space
 
 MAX_LENGTH = 16
 """Longest tape that is searched: a hundredth of a second for each sequence of rules."""
@@ -32,39 +35,41 @@ def spans(rules: Iterable[int], switches: Iterable[int], horizon: int) -> Spans:
     return tuple(zip(rules, lengths, strict=True))
 
 
-def steps_under_switches(spans: Spans, length: int, goal: int = 0) -> np.ndarray:
-    """Optimal steps from every tape, uint16 `[2^length]`; `UNREACHED` if there is no way in time.
+def steps_under_switches(
+    spans: Spans, size: Size, goal: int = 0, family: Family = ELEMENTARY
+) -> np.ndarray:
+    """Optimal steps from every tape, uint16 `[2^cells]`; `UNREACHED` if there is no way in time.
 
     Indexed by the tape as an integer. All rules and times are known from the start.
     """
-    exact.check_reach(length, MAX_LENGTH)
-    steps = np.full(2**length, UNREACHED, np.uint16)
+    cells = exact.check_reach(size, MAX_LENGTH)
+    steps = np.full(2**cells, UNREACHED, np.uint16)
     steps[goal] = 0
     if not spans:
         return steps
     (rule, updates), *rest = spans
     if rest:
-        steps = _remembered_steps(tuple(rest), length, goal)
-    images = _images(rule, length)
+        steps = _remembered_steps(tuple(rest), size, goal, family)
+    images = _images(rule, size, family)
     for _ in range(updates):
-        later, steps = steps, _step_back(steps, images, length, goal)
+        later, steps = steps, _step_back(steps, images, cells, goal)
         if np.array_equal(steps, later):
             break  # more time under this rule changes nothing any more
     return steps
 
 
 @lru_cache(maxsize=512)
-def _remembered_steps(spans: Spans, length: int, goal: int) -> np.ndarray:
+def _remembered_steps(spans: Spans, size: Size, goal: int, family: Family) -> np.ndarray:
     """What follows a switch is asked for again under every rule that comes before it."""
-    return steps_under_switches(spans, length, goal)
+    return steps_under_switches(spans, size, goal, family)
 
 
 _images = lru_cache(maxsize=4)(exact.all_images)
 
 
-def _step_back(steps: np.ndarray, images: np.ndarray, length: int, goal: int) -> np.ndarray:
+def _step_back(steps: np.ndarray, images: np.ndarray, cells: int, goal: int) -> np.ndarray:
     """Optimal steps one update earlier: the goal ends an episode whenever it is reached."""
-    after_flip = np.take(steps, images).reshape(-1, 2 ** (length // 2))
+    after_flip = np.take(steps, images).reshape(-1, 2 ** (cells // 2))
     # Half of the cells number the rows and half the columns. Columns that are turned into rows are
     # contiguous, which is several times as fast.
     by_row = _best_flip(after_flip)
@@ -93,17 +98,19 @@ def count_sequences(num_rules: int, num_switches: int) -> int:
 def ceilings_by_sequence(
     rules: Iterable[int],
     switches: tuple[int, ...],
-    length: int,
+    size: Size,
     horizon: int,
     goal: int = 0,
     progress: Callable[[Any], Any] = lambda rules: None,
+    family: Family = ELEMENTARY,
 ) -> dict[tuple[int, ...], Reach]:
     """How many tapes need how many steps, for every sequence of rules that changes at each switch.
 
     The `rule` of a `Reach` is the first one.
     """
     members = sorted(set(rules))
-    exact.check_reach(length, MAX_LENGTH)
+    where = as_space(size)
+    exact.check_reach(where, MAX_LENGTH)
     count = count_sequences(len(members), len(switches))
     if count > MAX_SEQUENCES:
         raise ValueError(
@@ -114,8 +121,9 @@ def ceilings_by_sequence(
     for sequence in product(members, repeat=len(switches) + 1):
         if any(before == after for before, after in pairwise(sequence)):
             continue
-        steps = steps_under_switches(spans(sequence, switches, horizon), length, goal)
+        of_sequence = spans(sequence, switches, horizon)
+        steps = steps_under_switches(of_sequence, where, goal, family)
         counts = np.bincount(steps[steps != UNREACHED], minlength=1)
-        by_sequence[sequence] = Reach(sequence[0], length, tuple(counts.tolist()))
+        by_sequence[sequence] = Reach(sequence[0], where.size, tuple(counts.tolist()))
         progress(sequence)
     return by_sequence

@@ -21,6 +21,9 @@ ON_ZEROS = ("stay", "flash", "fill")
 """What the tape of zeros does if left alone: nothing; be all ones every other time; be all ones
 from then on."""
 
+DENSITIES = tuple(f"density from {low:.2f}" for low in (0, 0.25, 0.5, 0.75))
+"""Rules by the quarter that the share of ones in their tables is in."""
+
 
 @dataclass(frozen=True)
 class TableFeatures:
@@ -42,6 +45,11 @@ class TableFeatures:
     def as_dict(self) -> dict[str, Any]:
         """The features as they are printed."""
         return vars(self).copy()
+
+
+def quarter(rule: int, family: Family) -> int:
+    """The quarter that the density of a table is in, from 0 to 3."""
+    return min(4 * rule.bit_count() // family.entries, 3)
 
 
 def features(rules: Iterable[int], family: Family) -> dict[int, TableFeatures]:

@@ -59,7 +59,7 @@ def gaps(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
     """Success by context and what lies between, by side of the split."""
     first = next(iter(outcomes.values()))
     exam = first.exam
-    ceiling = exam.ceilings(first.optimal_steps)
+    ceiling = first.ceilings
     success = {
         name: np.mean([run.success.mean(axis=1) for run in outcome.runs], axis=0)
         for name, outcome in outcomes.items()

@@ -77,13 +77,9 @@ def training_set(universe: Universe, size: int) -> tuple[int, ...]:
 def strata(universe: Universe) -> dict[int, str]:
     """What makes drawn rules alike: the worst case, and the quarter that the density is in."""
     return {
-        rule: f"worst {reach.max_steps:2}, density from {_quarter(universe, rule) / 4:.2f}"
+        rule: f"worst {reach.max_steps:2}, {universe.types[rule]}"
         for rule, reach in universe.counts.items()
     }
-
-
-def _quarter(universe: Universe, rule: int) -> int:
-    return 4 * rule.bit_count() // universe.family.entries
 
 
 def take(

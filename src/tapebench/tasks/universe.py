@@ -62,6 +62,22 @@ class Universe:
         self._check_known()
         return {row.rule: row for row in features.feature_table()}
 
+    @cached_property
+    def types(self) -> Mapping[int, str]:
+        """What each rule is grouped by where results are broken down.
+
+        The paper's operational type is known of elementary rules. Rules of other families go by
+        the density of their tables, which is known of any rule.
+        """
+        if self.family == ELEMENTARY.family:
+            return {rule: row.type for rule, row in self.features.items()}
+        return {rule: tables.DENSITIES[tables.quarter(rule, self.family)] for rule in self.rules}
+
+    @property
+    def type_names(self) -> tuple[str, ...]:
+        """All `types` that there may be, in the order in which they are shown."""
+        return features.TYPES if self.family == ELEMENTARY.family else tables.DENSITIES
+
     def ceilings(self, length: int, horizon: int) -> Mapping[int, exact.Reach]:
         """Exact reachability of the zero tape by rule, where it is shipped; else a `ValueError`.
 

@@ -1,4 +1,4 @@
-"""A dataset of others is believed in nothing."""
+"""Nothing in a dataset of others is trusted."""
 
 import dataclasses
 import hashlib
@@ -94,12 +94,6 @@ def drop_last_row(columns):
 
 def wider(columns):
     return columns | {"rule": columns["rule"].astype(np.uint16)}
-
-
-def with_a_gap(columns):
-    import numpy.ma as ma
-
-    return columns | {"reward": ma.masked_array(columns["reward"], columns["step"] == 1)}
 
 
 HELD_OUT = splits.load("folds-0").test[0]

@@ -62,6 +62,15 @@ def test_training_files_hold_no_rule_that_is_held_out(tmp_path, spec_of, name, s
     assert not rules & set(spec.split.test)
 
 
+def test_more_episodes_extend_a_dataset(tmp_path, small_files, spec_of):
+    short, longer = (
+        contents(store.make(spec_of("mixed", episodes), tmp_path / str(episodes))[0])
+        for episodes in (1100, 2000)
+    )
+    for number in (0, 1):
+        assert short[f"steps-{number:05d}.parquet"] == longer[f"steps-{number:05d}.parquet"]
+
+
 def test_an_interrupted_dataset_is_absent_and_resumes(tmp_path, small_files, spec_of, monkeypatch):
     spec = spec_of("optimal", 1200)
     whole = store.make(spec, tmp_path / "whole")[0]
@@ -152,6 +161,14 @@ def test_observations_and_optimal_cells_are_unpacked_row_by_row(optimal):
             bits = [bool(int(data.optimal_cells[row, step]) >> cell & 1) for cell in range(9)]
             assert best[number, step].tolist() == bits
     np.testing.assert_array_equal(data.observations()[rows], seen)
+
+
+def test_rows_by_rule_are_all_rows_each_with_its_rule(optimal):
+    data = datasets.load(optimal)
+    by_rule = data.rows_by_rule()
+    assert list(by_rule) == sorted(set(data.rule.tolist()))
+    assert all((data.rule[rows] == rule).all() for rule, rows in by_rule.items())
+    assert sorted(np.concatenate(list(by_rule.values())).tolist()) == list(range(1200))
 
 
 def test_the_first_episodes_alone_are_read_from_the_first_files(optimal):

@@ -21,7 +21,7 @@ Results = Annotated[Path, tyro.conf.arg(metavar="DIR")]
 class DataMake:
     """Make a dataset of episodes under the training rules of a split, with exact labels.
 
-    NAME says who plays: random, flip-ones, learning (tabular Q-learning from nothing, 512 episodes
+    NAME says who plays: random, flip-ones, learning (tabular Q-learning from scratch, 512 episodes
     under each rule), mixed (optimal play with noise that falls over 64 episodes), optimal (the rule
     known) or bayes-optimal (the rule unknown). The last four reach up to 16 cells, and so do the
     optimal cells and steps; on longer tapes these are marked as not known.

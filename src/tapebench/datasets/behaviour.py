@@ -5,7 +5,7 @@ training rules as its prior. `optimal` knows the rule, and chooses evenly among 
 a shortest way begins; where there is no way it flips ones.
 
 Two play *histories*, so many episodes in a row under one rule. `learning` is the record of a
-learner, tabular Q-learning that begins with nothing in each history. `mixed` is a cheap stand-in
+learner, tabular Q-learning from scratch in each history. `mixed` is a cheap stand-in
 for one: optimal play in which a cell is a random one with a probability that falls from one in the
 first episode to zero in the last.
 """
@@ -94,7 +94,7 @@ def _act_mixed(task: Task, memory: _Noisy, obs: np.ndarray, stream: seeding.Stre
 
 
 LEARNING_HISTORY = 512
-"""Episodes in which `learning` goes from random play to what it can do."""
+"""Episodes of `learning`: from random play to about as good as it gets."""
 
 EXPLORING = 256
 """Episodes until it explores as little as it ever will."""
@@ -112,7 +112,7 @@ class _Learner:
 
 
 def learning(task: Task, split: Split) -> Policy:
-    """Tabular Q-learning, epsilon-greedy, from nothing in each history."""
+    """Tabular Q-learning, epsilon-greedy, from scratch in each history."""
     ring = bayes.make_ring(task.length)
 
     def init(rule: None, num: int) -> _Learner:
@@ -173,7 +173,7 @@ BEHAVIOURS = {
         history=NOISY_HISTORY,
     ),
     "learning": Behaviour(
-        f"tabular Q-learning from nothing, {LEARNING_HISTORY} episodes under each rule",
+        f"tabular Q-learning from scratch, {LEARNING_HISTORY} episodes under each rule",
         learning,
         is_searched=True,
         history=LEARNING_HISTORY,

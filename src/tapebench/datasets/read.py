@@ -53,6 +53,12 @@ class Dataset:
         taken: np.ndarray = np.arange(self.spec.horizon) < self.num_steps[:, None]
         return taken
 
+    def rows_by_rule(self) -> dict[int, Integer[np.ndarray, " rows"]]:
+        """The episodes under each rule that occurs, to draw contexts and queries from."""
+        order = np.argsort(self.rule, kind="stable")
+        rules, first = np.unique(self.rule[order], return_index=True)
+        return dict(zip(rules.tolist(), np.split(order, first[1:]), strict=True))
+
     def observations(
         self, rows: Integer[np.ndarray, " B"] | slice = slice(None)
     ) -> Float32[np.ndarray, "B tapes D"]:

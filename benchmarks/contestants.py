@@ -293,14 +293,14 @@ CONTESTANTS: dict[str, Callable[[int, int], Prepared]] = {
     "tape-jax-packed": functools.partial(tape_jax, packed=True),
     "gymnax-cartpole": gymnax_cartpole,
     "xland-empty": xland_empty,
-    "tape-vector": functools.partial(vector_env, name="Tape-v0"),
+    "tape-vector": functools.partial(vector_env, name="Tape-v1"),
     "ring2-jax": functools.partial(tape_jax, packed=False, family="ring2"),
-    "ring2-vector": functools.partial(vector_env, name="Tape-v0", family="ring2"),
+    "ring2-vector": functools.partial(vector_env, name="Tape-v1", family="ring2"),
     "life-jax": functools.partial(tape_jax, packed=False, family="life"),
-    "life-vector": functools.partial(vector_env, name="Tape-v0", family="life"),
+    "life-vector": functools.partial(vector_env, name="Tape-v1", family="life"),
     "cartpole-vector": functools.partial(vector_env, name="CartPole-v1"),
     "cartpole-sync": functools.partial(vector_env, name="CartPole-v1", mode="sync", steps=64),
-    "tape-single": functools.partial(single_env, name="Tape-v0"),
+    "tape-single": functools.partial(single_env, name="Tape-v1"),
     "cartpole-single": functools.partial(single_env, name="CartPole-v1"),
 }
 

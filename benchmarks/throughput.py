@@ -152,7 +152,7 @@ MARKS = (
     Mark("NumPy vector env, ring2 / elementary", RING2_VECTOR, VECTOR, 1 / 3),
     Mark("JAX env, life on 5 × 5 / elementary", LIFE_JAX, Case("tape-jax-float"), 1 / 4),
     Mark("NumPy vector env, life on 5 × 5 / elementary", LIFE_VECTOR, VECTOR, 1 / 4),
-    Mark("single Tape-v0 / single CartPole-v1", SINGLE, CARTPOLE_SINGLE, 1.5),
+    Mark("single Tape-v1 / single CartPole-v1", SINGLE, CARTPOLE_SINGLE, 1.5),
 )
 
 SCRIPT = str(Path(__file__).with_name("contestants.py"))

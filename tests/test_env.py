@@ -252,12 +252,80 @@ def test_an_unknown_reward_is_refused():
         envs.TapeEnv(reward="dist")
 
 
-def test_default_params_are_those_of_make():
-    env, params = envs.make(length=12)
-    for ours, default in zip(
-        jax.tree.leaves(params), jax.tree.leaves(env.default_params), strict=True
-    ):
-        np.testing.assert_array_equal(ours, default)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"length": 8, "horizon": 64, "rules": "test", "split": "matched30", "noise": 0.1},
+        {"length": 6, "switch": 2, "goal": "010000", "mask": [1], "success_bonus": 2.0},
+        {"family": "life", "shape": (5, 5), "rules": "B3/S23"},
+        {"task": make_exam(length=6, horizon=4, switch=2).task},
+    ],
+)
+def test_default_params_are_those_of_make(options):
+    env, params = envs.make(**options)
+    default = env.default_params
+    assert jax.tree.structure(default) == jax.tree.structure(params)
+    for ours, theirs in zip(jax.tree.leaves(params), jax.tree.leaves(default), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    by_hand = envs.TapeEnv(length=12).default_params
+    assert by_hand.num_rules == 226
+    assert by_hand.hidden.shape == (1,)
+
+
+def test_default_params_that_another_program_could_mistake_are_refused():
+    env, _ = envs.make(length=8)
+    with pytest.raises(ValueError, match="inside a compiled function"):
+        jax.jit(lambda key: env.reset(key, env.default_params))(jax.random.key(0))
+    with pytest.raises(ValueError, match="of another length"):
+        _ = replace(env, length=9).default_params
+
+
+def test_version_1_terminates_at_the_horizon_and_tells_success_apart():
+    env, params = envs.make(length=6, horizon=3, rules=204, version=1)
+    assert env.name == "Tape-v1"
+    _, state = env.reset(jax.random.key(0), params)
+    ends = {}
+    for tape in (0b001000, 0b111111):
+        state = replace(state, tape=jnp.array([tape], jnp.uint32), t=jnp.int32(2))
+        ended = env.step(None, state, 3, params)
+        *_, terminated, truncated, info = ended
+        assert ended[1].t == 0
+        ends[tape] = bool(terminated), bool(truncated), bool(info["success"])
+        assert info["is_success"] == info["success"]
+    assert ends == {0b001000: (True, False, True), 0b111111: (True, False, False)}
+    old, _ = envs.make(length=6, horizon=3, rules=204)
+    assert old.name == "Tape-v0"
+    *_, terminated, truncated, info = old.step(None, state, 3, params)
+    assert (bool(terminated), bool(truncated)) == (False, True)
+    assert "is_success" not in info
+    with pytest.raises(ValueError, match="unknown version 2"):
+        envs.make(version=2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"length": 40, "goal": "random", "observe_goal": True, "noise": 0.1},
+        {"switch": 2, "reward": "potential", "start_density": 0.2, "packed": True},
+        {"family": "life", "shape": (5, 5), "rules": "B3/S23", "reward": "sparse"},
+        {"family": "ring2", "length": 40, "rules": [30, 7], "version": 1},
+    ],
+)
+def test_nothing_rests_on_implicit_promotion(options):
+    env, params = envs.make(**options)
+    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
+        _, state = jax.eval_shape(env.reset, jax.random.key(0), params)
+        jax.eval_shape(env.step, jax.random.key(0), state, jnp.int32(3), params)
+
+
+@pytest.mark.parametrize("options", [{}, {"length": 40, "observe_goal": True}])
+def test_a_state_that_was_donated_takes_no_parameters_with_it(options):
+    env, params = envs.make(**options)
+    _, state = env.reset(jax.random.key(0), params)
+    step = jax.jit(env.step, donate_argnums=1)
+    step(None, state, jnp.int32(0), params)
+    assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(params))
 
 
 @pytest.mark.parametrize(
@@ -280,7 +348,7 @@ def test_every_family_in_the_functions_of_gymnax(options, num):
     np.testing.assert_array_equal(after.t, np.where(ended, 0, state.t + 1))
     assert envs.make(**options)[0] == env
     with pytest.raises(ValueError, match="rules="):
-        _ = env.default_params
+        _ = replace(env, defaults=None).default_params
 
 
 def test_a_torus_has_as_many_cells_as_it_says():

@@ -18,11 +18,13 @@ from scipy import stats
 import tapebench
 from tapebench import env as envs
 from tapebench.base import seeding
+from tapebench.exam.exam import make_exam
 from tapebench.physics import space
 from tapebench.tasks import splits
+from tapebench.tasks.task import describe, make_task
 
-make = partial(gymnasium.make, "Tape-v0")
-make_vec = partial(gymnasium.make_vec, "Tape-v0", vectorization_mode="vector_entry_point")
+make = partial(gymnasium.make, "Tape-v1")
+make_vec = partial(gymnasium.make_vec, "Tape-v1", vectorization_mode="vector_entry_point")
 
 
 @pytest.mark.parametrize(
@@ -52,8 +54,8 @@ def test_gymnasiums_own_checker_passes(options):
 def test_importing_and_making_the_environment_imports_no_jax_and_takes_no_time():
     code = (
         "import sys, time; import gymnasium, numpy; t = time.perf_counter(); import tapebench;"
-        "env = gymnasium.make('Tape-v0'); env.reset(seed=0); env.step(0);"
-        "vec = gymnasium.make_vec('Tape-v0', num_envs=2, vectorization_mode='vector_entry_point');"
+        "env = gymnasium.make('Tape-v1'); env.reset(seed=0); env.step(0);"
+        "vec = gymnasium.make_vec('Tape-v1', num_envs=2, vectorization_mode='vector_entry_point');"
         "vec.reset(seed=0); vec.step(numpy.zeros(2, int));"
         "print(not {'jax', 'jaxtyping'}.isdisjoint(sys.modules), time.perf_counter() - t)"
     )
@@ -86,6 +88,7 @@ def games(draw):
         "success_bonus": draw(st.sampled_from([1.0, 0.0, 0.3])),
         "observe_goal": draw(st.booleans()),
         "mask": draw(st.sampled_from([None, [0, 2]])),
+        "version": draw(st.sampled_from([0, 1])),
     }
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     num = draw(st.integers(1, 4))
@@ -146,7 +149,7 @@ def test_one_step_by_hand():
     env = make(length=8, horizon=4, rules=30)
     obs, info = env.reset(options={"tape": [1, 0, 0, 0, 0, 0, 0, 0]})
     assert obs.tolist() == [1, 0, 0, 0, 0, 0, 0, 0, 0.0]
-    assert info == {"distance": 1 / 8, "success": False}
+    assert info == {"distance": 1 / 8, "success": False, "is_success": False}
     obs, reward, terminated, truncated, info = env.step(4)
     # Cells 0 and 4 are one; rule 30 is left XOR (centre OR right).
     assert obs.tolist() == [1, 1, 0, 1, 1, 1, 0, 1, 0.25]
@@ -155,17 +158,63 @@ def test_one_step_by_hand():
     assert not truncated
 
 
-def test_success_terminates_and_the_horizon_truncates():
-    env = make(length=8, horizon=2, rules=204, success_bonus=2.5)
+@pytest.mark.parametrize(("version", "at_horizon"), [(0, (False, True)), (1, (True, False))])
+def test_success_terminates_and_so_does_the_horizon_since_version_1(version, at_horizon):
+    env = make(length=8, horizon=2, rules=204, success_bonus=2.5, version=version)
     env.reset(options={"tape": "10000000"})
     _, reward, terminated, truncated, info = env.step(0)
     assert (reward, terminated, truncated, info["success"]) == (2.5, True, False, True)
     env.reset(options={"tape": "11100000"})
-    env.step(0)
-    assert env.step(0)[2:4] == (False, True)
+    assert env.step(0)[2:4] == (False, False)
+    *_, info = ended = env.step(0)
+    assert ended[2:4] == at_horizon
+    assert not info["success"]
     env.reset(options={"tape": "11000000"})
     env.step(0)
     assert env.step(1)[2:4] == (True, False)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_a_vector_of_version_1_terminates_at_the_horizon_and_tells_success_apart(mode):
+    env = make_vec(num_envs=2, autoreset_mode=mode, length=8, horizon=2, rules=204)
+    env.reset(options={"tape": "11000000"})
+    assert not env.step(np.array([0, 5]))[2].any()
+    _, _, terminated, truncated, info = env.step(np.array([1, 5]))
+    assert terminated.tolist() == [True, True]
+    assert truncated.tolist() == [False, False]
+    info = info.get("final_info", info)
+    assert info["success"].tolist() == info["is_success"].tolist() == [True, False]
+    assert info["_is_success"].all()
+
+
+def test_the_first_version_goes_on_as_it_was_and_gymnasium_names_the_newer():
+    with pytest.warns(DeprecationWarning, match="upgrading to version `v1`"):
+        old = gymnasium.make("Tape-v0", length=8, reveal_rule=True)
+    new = make(length=8, reveal_rule=True)
+    np.testing.assert_array_equal(old.reset(seed=3)[0], new.reset(seed=3)[0])
+    for _ in range(32):
+        obs, paid, terminated, truncated, info = old.step(0)
+        same_obs, same_paid, ended, _, same_info = new.step(0)
+        np.testing.assert_array_equal(obs, same_obs)
+        assert paid == same_paid
+        assert [type(value) for value in info.values()] == [float, bool, int]
+        assert info == {name: same_info[name] for name in ("distance", "success", "rule")}
+        if ended:
+            break
+    assert (terminated, truncated) == (bool(info["success"]), not info["success"])
+    with pytest.raises(ValueError, match="unknown version 2: use 0 or 1"):
+        make(version=2)
+
+
+def test_info_has_the_dtypes_of_the_vector_environment():
+    """TorchRL asks each value for its dtype; Gymnasium makes arrays of them, not of objects."""
+    single = make(reveal_rule=True).reset(seed=0)[1]
+    vector = make_vec(num_envs=2, reveal_rule=True).reset(seed=0)[1]
+    synced = gymnasium.make_vec("Tape-v1", 2, vectorization_mode="sync", reveal_rule=True)
+    for info in (single, synced.reset(seed=0)[1]):
+        dtypes = {name: value.dtype for name, value in info.items()}
+        assert dtypes == {name: vector[name].dtype for name in dtypes}
+    synced.close()
 
 
 @pytest.mark.parametrize("vector", [False, True])
@@ -229,6 +278,7 @@ def test_rules_of_a_larger_family_are_drawn_from_its_split(vector):
     assert set(map(int, rules)) == set(split.train)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_gymnasiums_own_vectorisation_of_the_single_environment(mode):
     # In a process of its own: the asynchronous one forks, which JAX in this process forbids.
@@ -236,7 +286,7 @@ def test_gymnasiums_own_vectorisation_of_the_single_environment(mode):
 import gymnasium, numpy as np, tapebench
 if __name__ == "__main__":
     env = gymnasium.make_vec(
-        "Tape-v0", num_envs=2, vectorization_mode="{mode}", length=8, horizon=3
+        "Tape-v1", num_envs=2, vectorization_mode="{mode}", length=8, horizon=3
     )
     obs = [env.reset(seed=0)[0]] + [env.step(np.array([0, 7]))[0] for _ in range(6)]
     env.close()
@@ -284,7 +334,7 @@ def test_autoreset_modes_are_those_of_gymnasiums_sync_vector_env(mode):
 def test_next_step_mode_ignores_the_action_of_the_step_that_resets():
     env = make_vec(num_envs=1, length=5, horizon=1, rules=204)
     env.reset(options={"tape": "11000"})
-    assert env.step(np.array([4]))[3]
+    assert env.step(np.array([4]))[2]
     obs, reward, terminated, truncated, info = env.step(np.array([0]))
     assert obs[0, -1] == 0
     assert (reward[0], terminated[0], truncated[0]) == (0, False, False)
@@ -438,6 +488,42 @@ def test_rendering_marks_the_flips():
     assert pixels[8, 0].tolist() == [255, 255, 255]
 
 
+@pytest.mark.parametrize("render_mode", ["ansi", "rgb_array"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"length": 5, "rules": 204},
+        {"family": "life", "shape": (3, 4), "rules": "B/S012345678"},
+    ],
+)
+def test_a_vector_renders_each_episode_as_a_single_environment_does(render_mode, where):
+    options = {"horizon": 3, "render_mode": render_mode, **where}
+    vector = make_vec(num_envs=2, autoreset_mode="SameStep", **options)
+    size = vector.single_action_space.n
+    obs, _ = vector.reset(options={"tape": np.ones(size, int)})
+    singles = [make(**options) for _ in range(2)]
+    for single, row in zip(singles, obs, strict=True):
+        single.reset(options={"tape": row[:size]})
+    for t in range(2):
+        vector.step(np.array([t, 2 - t]))
+        for single, cell in zip(singles, (t, 2 - t), strict=True):
+            single.step(cell)
+    for single, frame in zip(singles, vector.render(), strict=True):
+        np.testing.assert_array_equal(frame, single.render())
+    obs, _, ended, *_ = vector.step(np.array([0, 0]))
+    assert ended.all()
+    fresh = make(**options)
+    fresh.reset(options={"tape": obs[1, :size]})
+    np.testing.assert_array_equal(vector.render()[1], fresh.render())
+
+
+def test_a_vector_without_a_render_mode_says_so():
+    with pytest.warns(UserWarning, match="to render"):
+        assert make_vec(num_envs=2).render() is None
+    with pytest.raises(ResetNeeded):
+        make_vec(num_envs=2, render_mode="ansi").render()
+
+
 def test_a_torus_is_rendered_as_a_strip_of_boards():
     options = {"family": "life", "shape": (3, 4), "rules": "B/S012345678", "horizon": 6}
     env = make(render_mode="ansi", **options)
@@ -575,8 +661,8 @@ def test_bad_constructor_arguments_are_refused():
         make_vec(num_envs=2, autoreset_mode="Sometimes")
     with pytest.raises(ValueError, match="unknown render_mode"):
         tapebench.gym.TapeEnv(render_mode="human")
-    with pytest.raises(ValueError, match="does not render"):
-        tapebench.gym.TapeVectorEnv(2, render_mode="ansi")
+    with pytest.raises(ValueError, match="unknown render_mode"):
+        tapebench.gym.TapeVectorEnv(2, render_mode="human")
 
 
 SWITCHING = {"length": 9, "horizon": 7, "rules": [0, 30, 90, 110, 204], "switch": [2, 5]}
@@ -683,3 +769,64 @@ def test_rules_to_switch_to_are_checked():
         with pytest.raises(ValueError, match=message):
             env.reset(options=options)
     switching.reset(options={"rule": 45, "switch_to": [30, 30]})
+
+
+def test_the_spec_says_the_horizon_and_what_is_made_of_it_has_no_time_limit():
+    env = make(length=8, horizon=5, rules=204)
+    assert env.spec.max_episode_steps == env.unwrapped.spec.max_episode_steps == 5
+    timed = gymnasium.wrappers.TimeAwareObservation(env, normalize_time=True)
+    obs, _ = timed.reset(options={"tape": "11111111"})
+    for _ in range(5):
+        obs, _, terminated, truncated, _ = timed.step(0)
+    assert obs[-2:].tolist() == [1.0, 1.0]
+    assert (terminated, truncated) == (True, False)
+    for again in (
+        env.spec.make(),
+        gymnasium.make(gymnasium.envs.registration.EnvSpec.from_json(env.spec.to_json())),
+    ):
+        assert again.spec.max_episode_steps == 5
+        again.reset(options={"tape": "11111111"})
+        flags = [again.step(0)[2:4] for _ in range(5)]
+        assert flags == [(False, False)] * 4 + [(True, False)]
+    shorter = make(horizon=5, max_episode_steps=2)
+    recovered = gymnasium.make(shorter.spec.from_json(shorter.spec.to_json()))
+    assert shorter.spec.max_episode_steps == recovered.spec.max_episode_steps == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"task": make_task(length=8, horizon=3, mask=[1], noise=0.1, goal="10000000")},
+        {"task": make_exam(length=6, horizon=4, switch=[1, 3]).task},
+        {"task": make_task(family="life", shape=(5, 5), split="life-H8-matched-16")},
+        {"task": make_task(family="ring2", length=9, rules=[7, 30], goal="random")},
+        {"mask": np.array([0, 3]), "rules": np.array([4, 30]), "length": np.int64(9)},
+    ],
+)
+def test_a_spec_survives_json_whatever_it_was_made_with(options):
+    from_json = gymnasium.envs.registration.EnvSpec.from_json
+    env = make(**options)
+    text = env.spec.to_json()
+    again = gymnasium.make(from_json(text))
+    assert again.unwrapped.task == env.unwrapped.task
+    assert again.unwrapped.version == 1
+    assert again.spec.to_json() == text
+    vector = make_vec(num_envs=3, autoreset_mode=AutoresetMode.SAME_STEP, **options)
+    again = gymnasium.make_vec(from_json(vector.spec.to_json()))
+    assert again.task == vector.task
+    assert again.num_envs == 3
+    assert again.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seen": [0, 255]}, "seen must be|calls seen"),
+        ({"universe": "life-H8"}, "not all of the universe life-H8"),
+        ({"horizon": -1}, "horizon must be"),
+    ],
+)
+def test_a_description_of_a_task_is_validated(change, message):
+    description = describe(make_task(length=8, rules=[4, 30])) | change
+    with pytest.raises(ValueError, match=message):
+        make(task=description)

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from stable_baselines3 import DQN, PPO
+from stable_baselines3.common.vec_env import VecMonitor
 
 from tapebench.sb3 import TapeVecEnv
 
@@ -20,6 +21,51 @@ def test_the_horizon_is_a_true_end_and_success_is_told():
     assert infos[0]["terminal_observation"].tolist() == [0] * 8 + [1.0]
     assert (obs[:, -1] == 0).all()
     assert rewards.tolist() == [1.0, -2 / 8]
+
+
+def test_an_episode_has_the_statistics_that_vec_monitor_gives():
+    options = {"length": 8, "horizon": 4, "rules": [4, 204]}
+    plain, monitored = TapeVecEnv(3, **options), VecMonitor(TapeVecEnv(3, **options))
+    rng, count = np.random.default_rng(0), 0
+    for env in (plain, monitored):
+        env.seed(0)
+        env.reset()
+    for _ in range(12):
+        actions = rng.integers(0, 8, 3)
+        for ours, theirs in zip(plain.step(actions)[3], monitored.step(actions)[3], strict=True):
+            assert ("episode" in ours) == ("episode" in theirs)
+            if "episode" in ours:
+                count += 1
+                assert ours["episode"]["r"] == pytest.approx(theirs["episode"]["r"], abs=1e-6)
+                assert ours["episode"]["l"] == theirs["episode"]["l"]
+                assert 0 <= ours["episode"]["t"] < 60
+    assert count >= 9
+    plain.step(np.zeros(3, int))
+    plain.reset()
+    for _ in range(4):
+        infos = plain.step(np.full(3, 7))[3]
+    assert all(info["episode"]["l"] <= 4 for info in infos if info)
+
+
+def test_returns_and_success_are_logged_without_a_wrapper():
+    model = PPO("MlpPolicy", TapeVecEnv(4, length=8, horizon=8), n_steps=16, device="cpu", seed=0)
+    model.learn(64)
+    assert len(model.ep_info_buffer) >= 4
+    assert len(model.ep_success_buffer) == len(model.ep_info_buffer)
+    assert -8 <= np.mean([episode["r"] for episode in model.ep_info_buffer]) <= 1
+
+
+def test_it_renders_where_it_was_asked_to():
+    env = TapeVecEnv(3, length=8, horizon=4, render_mode="rgb_array")
+    env.reset()
+    images = env.get_images()
+    assert [image.shape for image in images] == [(5 * 8, 8 * 8, 3)] * 3
+    env.step(np.array([0, 1, 2]))
+    assert (env.get_images()[0] != images[0]).any()
+    assert env.render().shape == (2 * 5 * 8, 2 * 8 * 8, 3)
+    assert env.metadata["render_modes"] == ["human", "rgb_array"]
+    with pytest.warns(UserWarning, match="render_mode"):
+        assert TapeVecEnv(2).render() is None
 
 
 def test_options_are_for_all_and_the_rule_is_told_if_revealed():

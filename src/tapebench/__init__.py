@@ -1,7 +1,7 @@
 """TAPE: does an agent generalise to laws it has never seen, and if not, why?
 
-`import tapebench` registers `Tape-v0` with Gymnasium and imports no JAX. `tapebench.evaluate` has
-an agent sit the exam, `tapebench.load` opens stored results.
+`import tapebench` registers `Tape-v0` and `Tape-v1` with Gymnasium and imports no JAX.
+`tapebench.evaluate` has an agent sit the exam, `tapebench.load` opens stored results.
 """
 
 from __future__ import annotations
@@ -21,6 +21,12 @@ register(
     id="Tape-v0",
     entry_point="tapebench.gym:TapeEnv",
     vector_entry_point="tapebench.gym:TapeVectorEnv",
+)
+register(
+    id="Tape-v1",
+    entry_point="tapebench.gym:TapeEnv",
+    vector_entry_point="tapebench.gym:TapeVectorEnv",
+    kwargs={"version": 1},
 )
 
 

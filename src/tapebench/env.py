@@ -15,7 +15,8 @@ has it, is not used: inside `jit` the splitting of keys for it costs nothing, it
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -31,7 +32,15 @@ from tapebench.physics.family import Family
 from tapebench.physics.space import Space, Tape
 from tapebench.tasks.layout import Layout
 from tapebench.tasks.schedule import NEVER, Schedule
-from tapebench.tasks.task import MAX_REDRAWS, REWARDS, Task, resolve, reward
+from tapebench.tasks.task import (
+    MAX_REDRAWS,
+    REWARDS,
+    Task,
+    check_version,
+    make_task,
+    resolve,
+    reward,
+)
 from tapebench.tasks.universe import ELEMENTARY, Universe
 
 if TYPE_CHECKING:
@@ -99,7 +108,7 @@ class TapeEnv:
     """Flip a cell, the hidden rule updates the tape, reach the goal. All methods are pure.
 
     Action: a 0-based cell; one out of range flips nothing, since a compiled program cannot
-    refuse. Reward and ending are those of `tapebench.gym.TapeEnv`.
+    refuse. Reward and ending are those of `tapebench.gym.TapeEnv` in the same `version`.
 
     Observation: float32 `[L + 1]`, the cells and t/H (then the goal's L cells if
     `observe_goal`); or, if `packed`, a dict of the same as `tape` uint32 `[W]`, `time` float32
@@ -116,6 +125,11 @@ class TapeEnv:
     schedule: Schedule = NEVER
     shape: tuple[int, ...] | None = None
     """Sides of a torus of `length` cells; a ring has none."""
+    version: int = 0
+    """1: the horizon terminates the episode. 0: it truncates it."""
+    defaults: Task | None = field(default=None, compare=False, repr=False)
+    """What `default_params` are of. Environments that differ in it alone are equal, so that they
+    share compiled programs."""
 
     def __post_init__(self) -> None:
         if space.check_length(self.length) != self.space.size:
@@ -123,10 +137,11 @@ class TapeEnv:
         self.family.check_space(self.space)
         if self.reward not in REWARDS:
             raise ValueError(f"unknown reward {self.reward!r}: use one of {', '.join(REWARDS)}")
+        check_version(self.version)
 
     @property
     def name(self) -> str:
-        return "Tape-v0"
+        return f"Tape-v{self.version}"
 
     @property
     def space(self) -> Space:
@@ -139,17 +154,30 @@ class TapeEnv:
 
     @property
     def default_params(self) -> EnvParams:
-        """The parameters of `make` with no options, at this length.
+        """The parameters that `make` gave with this environment.
 
-        Of elementary rules: others have no default split to draw from.
+        Of one that `make` did not make: those of no options, at this length.
+
+        Not for use inside a compiled function. A program compiled for one environment serves all
+        that are equal to it, so it would go on with the rules of the first: pass `params` in.
         """
+        task = self.defaults or self._plain_task()
+        if task.space != self.space or task.schedule.switches != self.schedule.switches:
+            raise ValueError("default_params are of another length, shape or schedule: use make")
+        params = make_params(task)
+        if isinstance(params.horizon, jax.core.Tracer):
+            raise ValueError(
+                "default_params cannot be read inside a compiled function: pass params to it"
+            )
+        return params
+
+    def _plain_task(self) -> Task:
         if self.family != ELEMENTARY.family:
             raise ValueError(
                 f"there are no default rules of {self.family.name}: take the parameters from "
                 "tapebench.env.make, with split= or rules="
             )
-        params = make(length=self.length)[1]
-        return replace(params, num_seen=jnp.uint32(0)) if self.schedule.switches else params
+        return replace(make_task(length=self.length), schedule=self.schedule)
 
     def action_space(self, params: EnvParams | None = None) -> spaces.Discrete:
         return spaces.Discrete(self.length)
@@ -174,7 +202,7 @@ class TapeEnv:
     def start(self, stream: seeding.Stream, params: EnvParams) -> EnvState:
         """The first state of the episode that `stream` stands for."""
         words = np.arange(space.num_words(self.length), dtype=np.uint32)
-        goal = params.goal
+        goal = jnp.copy(params.goal)  # whoever donates the state keeps the parameters
         if self.random_goal:
             goal = seeding.draw(stream, seeding.GOAL + words) & space.full(self.length)
 
@@ -258,14 +286,18 @@ class TapeEnv:
 
         tape = jax.lax.cond(params.noise > 0, disturb, lambda tape: tape, tape)
         after = space.distance(tape, state.goal, self.length)
-        terminated = after == 0
+        success = after == 0
         state = replace(state, tape=tape, t=state.t + 1)
         if self.schedule.switches:
             rule = self.schedule.rule_at(state.t, state.rule, state.later)
             state = replace(state, rule=rule)
-        truncated = (state.t >= params.horizon) & ~terminated
+        is_over = state.t >= params.horizon
+        terminated = success | is_over if self.version > 0 else success
+        truncated = is_over & ~terminated
         paid = reward(self.reward, before, after, params.success_bonus)
-        info = {"distance": after, "success": terminated}
+        info = {"distance": after, "success": success}
+        if self.version > 0:
+            info["is_success"] = success
         if self.reveal_rule:
             info["rule"] = state.rule
         return self.observe(state, params), state, paid, terminated, truncated, info
@@ -308,11 +340,15 @@ def renew(ended: Bool[Array, ""], state: Any, fresh: Any) -> Any:
 
 
 def make(
-    *, task: Task | None = None, packed: bool = False, **options: Any
+    *,
+    task: Task | Mapping[str, Any] | None = None,
+    packed: bool = False,
+    version: int = 0,
+    **options: Any,
 ) -> tuple[TapeEnv, EnvParams]:
     """The environment and its parameters from the options of `Tape-v0`, or from a `Task`.
 
-    `packed` chooses observations as words, see `TapeEnv`.
+    `version=1` makes that of `Tape-v1`; `packed` chooses observations as words, see `TapeEnv`.
     """
     task = resolve(task, options)
     env = TapeEnv(
@@ -325,10 +361,17 @@ def make(
         family=task.family,
         schedule=Schedule(task.schedule.switches),
         shape=task.space.shape if task.space.is_torus else None,
+        version=version,
+        defaults=task,
     )
+    return env, make_params(task)
+
+
+def make_params(task: Task) -> EnvParams:
+    """The parameters of a task."""
     schedule = task.schedule
     table, num_rules = rule_table(schedule.order(task.rules), task.universe)
-    params = EnvParams(
+    return EnvParams(
         rules=table,
         num_rules=num_rules,
         goal=jnp.asarray(space.to_words(task.goal or 0, task.length)),
@@ -339,4 +382,3 @@ def make(
         noise=jnp.float32(task.noise),
         num_seen=jnp.uint32(len(schedule.seen)) if schedule.switches else None,
     )
-    return env, params

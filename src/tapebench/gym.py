@@ -1,17 +1,22 @@
 """The environment for Gymnasium: `TapeEnv` for one tape, `TapeVectorEnv` for many in NumPy.
 
-Both are registered as `Tape-v0` by `import tapebench`. Neither imports JAX.
+Both are registered as `Tape-v0` and `Tape-v1` by `import tapebench`. Neither imports JAX.
 """
 
 from __future__ import annotations
 
+import json
 import operator
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
@@ -24,7 +29,10 @@ from tapebench.physics.family import Family, Law
 from tapebench.tasks.render import board_picture, picture, text_boards, text_rows
 from tapebench.tasks.task import (
     MAX_REDRAWS,
+    TASK_OPTIONS,
     Task,
+    check_version,
+    describe,
     parse_cells,
     parse_goal,
     parse_tape,
@@ -50,40 +58,96 @@ def _laws(universe: Universe) -> tuple[np.ndarray, np.ndarray]:
     return rules, np.stack(universe.family.compile(rules))
 
 
+@dataclass
+class TapeSpec(EnvSpec):
+    """How an environment was made, with its horizon as `max_episode_steps`.
+
+    Programs read that number. To `gymnasium.make` it is also an order to add a `TimeLimit`, which
+    would flag the last step of an episode as truncated, terminated or not. So what is made of the
+    JSON, or by `spec.make()`, has none; `gymnasium.make(env.spec)` cannot be kept from adding one.
+
+    Where an option was given that JSON does not hold (a ready-made task, an array, a path), the
+    JSON describes the task.
+    """
+
+    @classmethod
+    def of(cls, spec: EnvSpec, max_episode_steps: int | None) -> TapeSpec:
+        """`spec` with so many steps."""
+        values = {entry.name: getattr(spec, entry.name) for entry in fields(spec) if entry.init}
+        return cls(**values | {"max_episode_steps": max_episode_steps})
+
+    def make(self, **kwargs: Any) -> gymnasium.Env[Any, Any]:
+        """As `EnvSpec.make`, without a time limit at the horizon."""
+        limit = {"max_episode_steps": -1} if self._says_the_horizon() else {}
+        return super().make(**limit | kwargs)
+
+    def to_json(self) -> str:
+        """As `EnvSpec.to_json`, of what can be made again."""
+        plain = copy(self)
+        plain.kwargs = self._plain_kwargs()
+        if self._says_the_horizon():
+            plain.max_episode_steps = None
+        return EnvSpec.to_json(plain)
+
+    def _says_the_horizon(self) -> bool:
+        return self.max_episode_steps == self._task().horizon
+
+    def _task(self) -> Task:
+        options = {name: self.kwargs[name] for name in self.kwargs if name in TASK_OPTIONS}
+        return resolve(self.kwargs.get("task"), options)
+
+    def _plain_kwargs(self) -> dict[str, Any]:
+        kwargs = dict(self.kwargs)
+        if "autoreset_mode" in kwargs:
+            kwargs["autoreset_mode"] = AutoresetMode(kwargs["autoreset_mode"]).value
+        try:
+            json.dumps(kwargs)
+            return kwargs
+        except (TypeError, ValueError):
+            given = (*TASK_OPTIONS, "task")
+            rest = {name: value for name, value in kwargs.items() if name not in given}
+            return rest | {"task": describe(self._task())}
+
+
 class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
     """Binary cells on a ring or a torus under a hidden cellular-automaton rule.
 
-    ## Task
+    ## Description
     Each step flips one cell; then the rule, drawn at reset and hidden, updates all cells at once,
     read from the flipped tape: under an elementary rule cell i becomes bit
     `4 * left + 2 * centre + right` of its number. The goal, by default the all-zero tape, is to be
     reached within the horizon. Cells of a torus are numbered in reading order everywhere.
 
-    ## Action
+    ## Action Space
     `Discrete(length)`: the 0-based cell to flip. There is no "do nothing".
 
-    ## Observation
+    ## Observation Space
     `Box(0, 1, (length + 1,), float32)`: the cells, then t/H. With `observe_goal` the goal's
     cells follow. Hidden cells read 0. The rule is never observed.
 
-    ## Reward
+    ## Rewards
     With d the share of wrong cells after the step: `"distance"` pays -d, `"potential"` the
     decrease of d, `"sparse"` nothing; each adds `success_bonus` when d = 0.
 
-    ## Start
+    ## Starting State
     Cells are ones with probability `start_density`, drawn again if the tape equals the goal.
     `reset(options={"rule": 30, "tape": [...], "goal": [...]})` sets any of the three, and
     `"switch_to": [110]` the rules that follow where the rule switches.
 
-    ## End
-    `terminated` on success. `truncated` when t = H without it; since t/H is observed this is a
-    true end of the task, and agents need not bootstrap over it.
+    ## Episode End
+    In `Tape-v1` the episode terminates on success and at t = H: as t/H is observed, the horizon
+    is a true end of the task, and no agent should bootstrap over it. It is never truncated; `info`
+    says whether it was a success. In `Tape-v0` it terminates on success and is truncated at t = H.
+
+    `spec.max_episode_steps` is the horizon, but there is no `TimeLimit`, see `TapeSpec`.
 
     ## Info
     `distance` (share of wrong cells) and `success`; `rule`, the one that acts on the next flip,
-    only with `reveal_rule=True`.
+    only with `reveal_rule=True`. `Tape-v1` adds `is_success`, which is `success` by the name that
+    Stable-Baselines3 looks for, and holds arrays and scalars of NumPy, with the dtypes of the
+    vector environment; `Tape-v0` holds Python's own values.
 
-    ## Options
+    ## Arguments
     - `family`: `"elementary"`, `"ring2"` (five cells on a ring) or `"life"` (a cell and the count
       of its neighbours on a torus).
     - `length` of a ring (3 to 1024), or `shape` of a torus like `(5, 5)`; `horizon`.
@@ -99,25 +163,39 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
     - `switch`: a step or a list of steps at which the rule changes to another one of `rules`, drawn
       uniformly at reset. With 4 the first four updates are of the first rule. Nothing tells the
       agent. By default the rule stays.
-    - `task`: a ready-made `Task` in place of all the options above.
+    - `task`: a ready-made `Task`, or its description, in place of all the options above.
     - `render_mode`: `"ansi"` or `"rgb_array"`, the episode's space-time diagram so far, of a torus
       as a strip of boards.
+    - `version`: which `gymnasium.make("Tape-v1")` sets to 1.
+
+    ## Version History
+    - v1: the horizon terminates the episode where it truncated it, `info` has `is_success` and
+      NumPy's types. Dynamics, observations, rewards and random draws are those of v0.
+    - v0: the first version.
     """
 
     metadata = {"render_modes": list(RENDER_MODES), "render_fps": 4}  # noqa: RUF012
 
+    _spec: EnvSpec | None = None
+
     def __init__(
-        self, *, task: Task | None = None, render_mode: str | None = None, **options: Any
+        self,
+        *,
+        task: Task | Mapping[str, Any] | None = None,
+        render_mode: str | None = None,
+        version: int = 0,
+        **options: Any,
     ) -> None:
-        if render_mode is not None and render_mode not in RENDER_MODES:
-            raise ValueError(f"unknown render_mode {render_mode!r}: use None, 'ansi', 'rgb_array'")
+        _check_render_mode(render_mode)
         self.task = resolve(task, options)
+        self.version = check_version(version)
         self.render_mode = render_mode
         self.action_space = spaces.Discrete(self.task.length)
         self.observation_space = _observation_space(self.task)
         self._num_bytes = -(-self.task.length // 8)
         self._times = [share.tobytes() for share in _shares(self.task.horizon)]
         self._distances = _shares(self.task.length).tolist()
+        self._shown_distances = list(_shares(self.task.length))
         self._bonus = float(np.float32(self.task.success_bonus))
         self._update, self._space = self.task.family.update, self.task.space
         self._started = False
@@ -128,6 +206,15 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
         self._coming: dict[int, int] = {}
         self._history: list[int] = []
         self._flips: list[int] = []
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """How `gymnasium.make` made this environment; its `max_episode_steps` is the horizon."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: EnvSpec | None) -> None:
+        self._spec = spec if spec is None else TapeSpec.of(spec, self.task.horizon)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -192,13 +279,14 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
         if self._t in self._coming:
             self._rule = self._coming[self._t]
             self._law = task.family.compile(self._rule)
-        terminated = distance == 0
-        truncated = self._t >= task.horizon and not terminated
+        success, is_over = distance == 0, self._t >= task.horizon
+        terminated = success or (is_over and self.version > 0)
+        truncated = is_over and not terminated
         self._ended = terminated or truncated
         if self.render_mode is not None:
             self._history.append(tape)
             self._flips.append(cell)
-        return self._observe(), paid, terminated, truncated, self._info(terminated)
+        return self._observe(), paid, terminated, truncated, self._info(success)
 
     def render(self) -> Any:
         """The space-time diagram of the episode so far, as text or as pixels."""
@@ -208,14 +296,7 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
         if not self._started:
             raise ResetNeeded("call reset() before render()")
         tapes = [np.frombuffer(self._cells(tape), "<f4") for tape in self._history]
-        if self._space.is_torus:
-            boards = np.reshape(tapes, (len(tapes), *self._space.shape))
-            if self.render_mode == "ansi":
-                return "\n".join(text_boards(boards, self._flips)) + "\n"
-            return board_picture(boards, self._flips, places=self.task.horizon + 1)
-        if self.render_mode == "ansi":
-            return "\n".join(text_rows(tapes, self._flips)) + "\n"
-        return picture(tapes, self._flips, rows=self.task.horizon + 1)
+        return _draw(self.task, self.render_mode, tapes, self._flips)
 
     def _draw_start(self, goal: int) -> int:
         """A start tape that is not the goal."""
@@ -251,10 +332,13 @@ class TapeEnv(gymnasium.Env[np.ndarray, np.int64]):
         return np.frombuffer(observation, "<f4")
 
     def _info(self, success: bool) -> dict[str, Any]:
-        info: dict[str, Any] = {"distance": self._distance, "success": success}
-        if self.task.reveal_rule:
-            info["rule"] = self._rule
-        return info
+        if self.version == 0:
+            info: dict[str, Any] = {"distance": self._distance, "success": success}
+            return info | {"rule": self._rule} if self.task.reveal_rule else info
+        distance = self._shown_distances[(self._tape ^ self._goal).bit_count()]
+        # An array, as a vector environment of Gymnasium's makes objects of NumPy's own booleans.
+        info = {"distance": distance, "success": np.array(success), "is_success": np.array(success)}
+        return info | {"rule": np.int64(self._rule)} if self.task.reveal_rule else info
 
 
 class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
@@ -269,23 +353,25 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     noise of the episode and the rules that follow to what `tapebench.env` makes of that stream.
     """
 
-    metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+    _spec: EnvSpec | None = None
+
+    metadata = TapeEnv.metadata | {"autoreset_mode": AutoresetMode.NEXT_STEP}
 
     def __init__(
         self,
         num_envs: int = 1,
         *,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        task: Task | None = None,
-        render_mode: None = None,
+        task: Task | Mapping[str, Any] | None = None,
+        render_mode: str | None = None,
+        version: int = 0,
         **options: Any,
     ) -> None:
         if isinstance(num_envs, bool) or not isinstance(num_envs, (int, np.integer)):
             raise ValueError(f"num_envs must be a positive integer, not {num_envs!r}")
         if num_envs < 1:
             raise ValueError(f"num_envs must be a positive integer, not {num_envs}")
-        if render_mode is not None:
-            raise ValueError('the vector env does not render: use gymnasium.make("Tape-v0")')
+        _check_render_mode(render_mode)
         try:
             self.autoreset_mode = AutoresetMode(autoreset_mode)
         except ValueError:
@@ -293,8 +379,9 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             raise ValueError(f"unknown autoreset_mode {autoreset_mode!r}: use {known}") from None
         self.metadata = {**type(self).metadata, "autoreset_mode": self.autoreset_mode}
         self.task = resolve(task, options)
+        self.version = check_version(version)
         self.num_envs = int(num_envs)
-        self.render_mode = None
+        self.render_mode = render_mode
         self.single_action_space = spaces.Discrete(self.task.length)
         self.single_observation_space = _observation_space(self.task)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
@@ -319,7 +406,19 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._distance = np.zeros(self.num_envs, np.float32)
         self._t = np.zeros(self.num_envs, np.int32)
         self._over = np.flatnonzero([])
+        self._history: list[list[np.ndarray]] = [[] for _ in range(self.num_envs)]
+        self._flips: list[list[int]] = [[] for _ in range(self.num_envs)]
         self._started = False
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """How `gymnasium.make_vec` made this environment."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: EnvSpec | None) -> None:
+        # Without the horizon: `make_vec` hands what a spec says of it to the environment.
+        self._spec = spec if spec is None else TapeSpec.of(spec, None)
 
     def reset(
         self,
@@ -360,13 +459,22 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         if task.noise:
             lane = seeding.NOISE + self._t[:, None].astype(np.uint32) * np.uint32(length)
             self._tape ^= starts.bernoulli_words(self._stream, lane, task.noise, length)
+        if self.render_mode is not None:
+            for history, flips, tape, cell in zip(
+                self._history, self._flips, self._tape.copy(), cells.tolist(), strict=True
+            ):
+                history.append(tape)
+                flips.append(cell)
         before, self._distance = self._distance, space.distance(self._tape, self._goal, length)
         self._t += 1
         for number, switch in enumerate(self._switches):
             changing = np.flatnonzero(self._t == switch)
             self._set_rules(changing, self._later[changing, number])
         terminated = self._distance == 0
-        truncated = (self._t >= task.horizon) & ~terminated
+        is_over = self._t >= task.horizon
+        if self.version > 0:
+            terminated |= is_over
+        truncated = is_over & ~terminated
         bonus = np.float32(task.success_bonus)
         paid = reward(task.reward, before, self._distance, bonus)
         if self.autoreset_mode is AutoresetMode.NEXT_STEP and len(self._over):
@@ -380,6 +488,19 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             final = self._final(self._over)
             self._start(self._over, {})
         return self._observe(), paid, terminated, truncated, self._info() | final
+
+    def render(self) -> tuple[Any, ...] | None:
+        """The space-time diagram of each episode so far, as text or as pixels."""
+        if self.render_mode is None:
+            gymnasium.logger.warn('pass render_mode="ansi" or "rgb_array" to render')
+            return None
+        if not self._started:
+            raise ResetNeeded("call reset() before render()")
+        length = self.task.length
+        return tuple(
+            _draw(self.task, self.render_mode, space.unpack(np.stack(tapes), length), flips)
+            for tapes, flips in zip(self._history, self._flips, strict=True)
+        )
 
     def _start(self, which: np.ndarray, options: dict[str, Any]) -> None:
         """Begin an episode in the environments `which`, drawing what is not given.
@@ -428,6 +549,9 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._tape[which] = tape
         self._distance[which] = space.distance(tape, goal, length)
         self._t[which] = 0
+        if self.render_mode is not None:
+            for index in which.tolist():
+                self._history[index], self._flips[index] = [self._tape[index].copy()], []
 
     def _set_rules(self, which: np.ndarray, rule: np.ndarray) -> None:
         """From now on these rules act in the environments `which`."""
@@ -486,6 +610,8 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             "distance": self._distance.copy(),
             "success": self._distance == 0,
         }
+        if self.version > 0:
+            info["is_success"] = info["success"].copy()
         if self.task.reveal_rule:
             info["rule"] = self._rule.astype(np.int64)
         return info | {f"_{key}": self._everyone for key in info}
@@ -529,6 +655,23 @@ class TapeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         if not self._started and not array.all():
             raise ResetNeeded("the first reset() must start every episode: leave reset_mask out")
         return array
+
+
+def _check_render_mode(mode: str | None) -> None:
+    if mode is not None and mode not in RENDER_MODES:
+        raise ValueError(f"unknown render_mode {mode!r}: use None, 'ansi', 'rgb_array'")
+
+
+def _draw(task: Task, mode: str, tapes: Any, flips: Sequence[int]) -> Any:
+    """The diagram of an episode, from its tapes `[T + 1, L]` and the cells flipped."""
+    if task.space.is_torus:
+        boards = np.reshape(tapes, (len(tapes), *task.space.shape))
+        if mode == "ansi":
+            return "\n".join(text_boards(boards, flips)) + "\n"
+        return board_picture(boards, flips, places=task.horizon + 1)
+    if mode == "ansi":
+        return "\n".join(text_rows(tapes, flips)) + "\n"
+    return picture(tapes, flips, rows=task.horizon + 1)
 
 
 def _shares(whole: int) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -21,15 +22,23 @@ except ImportError as error:  # pragma: no cover - exercised in a venv without t
 class TapeVecEnv(VecEnv):
     """`num_envs` tapes for SB3, with the options of `tapebench.gym.TapeEnv`.
 
-    The info of an episode's last step has `terminal_observation`, `is_success` and `distance`, and
-    `rule` if it is revealed; that of other steps is empty. It never asks SB3 to bootstrap over the
-    horizon (`TimeLimit.truncated` is False): t/H is observed, so the horizon is a true end.
-    `set_options` takes one set of reset options for all.
+    It is `Tape-v1`: the horizon terminates, and SB3 is never asked to bootstrap over it
+    (`TimeLimit.truncated` is False).
+
+    The info of an episode's last step has `terminal_observation`, `is_success` and `distance`,
+    `rule` if it is revealed, and `episode` as `VecMonitor` gives it (`r` the return, `l` the steps,
+    `t` seconds since this environment was made), so that SB3 logs returns and success without a
+    wrapper. That of other steps is empty. `set_options` takes one set of reset options for all.
     """
 
     def __init__(self, num_envs: int, **options: Any) -> None:
-        self.env = TapeVectorEnv(num_envs, autoreset_mode=AutoresetMode.SAME_STEP, **options)
+        self.env = TapeVectorEnv(
+            num_envs, autoreset_mode=AutoresetMode.SAME_STEP, version=1, **options
+        )
         self._actions = np.zeros(num_envs, np.int64)
+        self._returns = np.zeros(num_envs)
+        self._lengths = np.zeros(num_envs, np.int64)
+        self._began = time.monotonic()
         super().__init__(num_envs, self.env.single_observation_space, self.env.single_action_space)
 
     def reset(self) -> np.ndarray:
@@ -37,6 +46,7 @@ class TapeVecEnv(VecEnv):
             raise ValueError("reset options must be the same for every environment")
         obs, info = self.env.reset(seed=self._seeds[0], options=self._options[0] or None)
         self.reset_infos = [self._info_of(info, index) for index in range(self.num_envs)]
+        self._returns[:], self._lengths[:] = 0, 0
         self._reset_seeds()
         self._reset_options()
         return obs
@@ -47,14 +57,27 @@ class TapeVecEnv(VecEnv):
     def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
         obs, rewards, terminated, truncated, info = self.env.step(self._actions)
         dones = terminated | truncated
+        self._returns += rewards
+        self._lengths += 1
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for index in np.flatnonzero(dones).tolist():
-            infos[index] = self._info_of(info["final_info"], index) | {
+            final = info["final_info"]
+            infos[index] = self._info_of(final, index) | {
                 "terminal_observation": info["final_obs"][index],
                 "TimeLimit.truncated": False,
-                "is_success": bool(terminated[index]),
+                "is_success": bool(final["is_success"][index]),
+                "episode": {
+                    "r": round(float(self._returns[index]), 6),
+                    "l": int(self._lengths[index]),
+                    "t": round(time.monotonic() - self._began, 6),
+                },
             }
+        self._returns[dones], self._lengths[dones] = 0, 0
         return obs, rewards, dones, infos
+
+    def get_images(self) -> Sequence[np.ndarray | None]:
+        """A picture of each episode so far; nothing but with `render_mode="rgb_array"`."""
+        return self.env.render() or [None] * self.num_envs
 
     def close(self) -> None:
         self.env.close()

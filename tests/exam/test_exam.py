@@ -116,6 +116,19 @@ def test_optimal_steps_are_what_the_optimal_policy_takes():
     np.testing.assert_array_equal(made.ceilings(steps), played.success.mean(axis=1))
 
 
+def test_no_answer_rests_on_minus_one_wrapping_around(monkeypatch):
+    """NumPy 2.5 refuses -1 next to unsigned integers, which older ones turn into 65535."""
+    where = np.where
+
+    def strict_where(condition, *choices):
+        kinds = [np.asarray(choice).dtype.kind for choice in choices]
+        assert "u" not in kinds or not any(np.any(np.less(choice, 0)) for choice in choices)
+        return where(condition, *choices)
+
+    monkeypatch.setattr(np, "where", strict_where)
+    assert (make_exam(rules=[0, 255], length=8, horizon=4).optimal_steps() == IMPOSSIBLE).any()
+
+
 def test_answers_at_the_standard_size_are_the_shipped_ones():
     rules = sorted(exact.exam_answers())[:6]
     made = make_exam(rules=rules)

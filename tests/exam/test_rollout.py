@@ -54,7 +54,7 @@ def test_episodes_equal_the_gymnasium_environment_step_by_step():
     task = make_task(length=10, horizon=8, rules=[4, 30, 204], reward="potential")
     episodes = rollout.rollout(policy.flip_ones(task), task, episodes=6)
     tapes = space.unpack(starts.exam_tapes(10, 6), 10)
-    env = gymnasium.make("Tape-v0", task=task).unwrapped
+    env = gymnasium.make("Tape-v1", task=task).unwrapped
     for r, rule in enumerate(episodes.rules):
         for e in range(6):
             _, info = env.reset(options={"rule": int(rule), "tape": tapes[e]})
@@ -358,7 +358,7 @@ def test_episodes_whose_rule_switches_equal_the_gymnasium_environment():
     task = make_task(length=8, horizon=6, rules=[4, 30, 204, 90], switch=[2, 4])
     episodes = rollout.rollout(policy.random(task), task, episodes=5)
     start = rollout.exam_start(task, episodes.rules.astype(np.uint32), 5, "").trial(0)
-    env = gymnasium.make("Tape-v0", task=task).unwrapped
+    env = gymnasium.make("Tape-v1", task=task).unwrapped
     for row, (rule, later) in enumerate(zip(start.rule, start.later, strict=True)):
         r, e = divmod(row, 5)
         tape = space.unpack(start.tape[row], 8)

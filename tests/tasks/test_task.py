@@ -138,6 +138,12 @@ def test_a_task_or_options_but_not_both():
         task.resolve(None, {"lenght": 9})
 
 
+def test_an_unknown_option_is_also_refused_in_the_words_that_clients_look_for():
+    """TorchRL tries `frameskip` on every environment and leaves it out on hearing these."""
+    with pytest.raises(TypeError, match="got an unexpected keyword argument 'frameskip'"):
+        task.resolve(None, {"frameskip": 1})
+
+
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [

@@ -163,7 +163,7 @@ class Exam:
             tapes = self.tapes()[:, 0]
             for row, rule in enumerate(self.rules):
                 needed = exact.steps_to_goal(int(rule), task.length, task.horizon, task.goal)[tapes]
-                steps[row] = np.where(needed == exact.UNREACHED, IMPOSSIBLE, needed)
+                steps[row] = np.where(needed == exact.UNREACHED, np.int32(IMPOSSIBLE), needed)
                 progress(int(rule))
         elif task.length == exact.MAX_LENGTH and task.goal == 0 and not self.salt:
             self._look_up(steps)

@@ -117,14 +117,19 @@ def pack(bits: Shaped[Any, "*B L"]) -> UInt32[Any, "*B W"]:
     xp = bits.__array_namespace__()
     padding = [(0, 0)] * (bits.ndim - 1) + [(0, words * WORD - length)]
     cells = xp.pad(bits.astype(np.uint32), padding).reshape(*bits.shape[:-1], words, WORD)
-    return (cells << np.arange(WORD, dtype=np.uint32)).sum(axis=-1, dtype=np.uint32)
+    return (cells << _places(cells.ndim)).sum(axis=-1, dtype=np.uint32)
 
 
 def unpack(tape: Tape, length: int) -> UInt8[Any, "*B L"]:
     """The cells of a packed tape as uint8, `[..., L]`."""
     tape = join(tape)
-    cells = (tape[..., None] >> np.arange(WORD, dtype=np.uint32)) & np.uint32(1)
+    cells = (tape[..., None] >> _places(tape.ndim + 1)) & np.uint32(1)
     return cells.astype(np.uint8).reshape(*tape.shape[:-1], -1)[..., :length]
+
+
+def _places(ndim: int) -> np.ndarray:
+    """Places in a word, on the last of as many axes: JAX can be told to refuse to add any."""
+    return np.arange(WORD, dtype=np.uint32).reshape((1,) * (ndim - 1) + (WORD,))
 
 
 def split(tape: Tape) -> Tape:

@@ -8,7 +8,8 @@ everywhere. `reward` is the one definition of the reward, shared by all of them.
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,11 +20,16 @@ from tapebench.physics import families, space
 from tapebench.physics.family import Family
 from tapebench.physics.space import Size, Space, as_space
 from tapebench.tasks import splits
+from tapebench.tasks import universe as universes
 from tapebench.tasks.layout import Layout
 from tapebench.tasks.schedule import NEVER, Schedule, parse_schedule
 from tapebench.tasks.universe import ELEMENTARY, Universe, listed, read_rules
 
 DEFAULT_LENGTH = 32
+VERSIONS = (0, 1)
+"""Of the environment: the n of `Tape-vn`. They differ in how the horizon ends an episode, see
+`tapebench.gym.TapeEnv`, and in no task."""
+
 REWARDS = ("distance", "sparse", "potential")
 MAX_HORIZON = 65_536
 
@@ -127,17 +133,80 @@ def make_task(
     )
 
 
-def resolve(task: Task | None, options: dict[str, Any]) -> Task:
-    """The task that a face was given: ready-made, or as options to validate; not both."""
-    known = inspect.signature(make_task).parameters
+TASK_OPTIONS = tuple(inspect.signature(make_task).parameters)
+"""Names of the options that `make_task` takes."""
+
+
+def check_version(version: Any) -> int:
+    """The version of the environment, if there is one like that."""
+    if isinstance(version, bool) or version not in VERSIONS:
+        raise ValueError(f"unknown version {version!r}: use {' or '.join(map(str, VERSIONS))}")
+    return int(version)
+
+
+def describe(task: Task) -> dict[str, Any]:
+    """A task in values that JSON holds; `resolve` takes it back."""
+    where = {"shape": list(task.space.shape)} if task.space.is_torus else {"length": task.length}
+    description = {
+        **where,
+        "family": task.family.name,
+        "horizon": task.horizon,
+        "rules": list(task.rules),
+        "goal": "random" if task.goal is None else _cells(task.goal, task.length),
+        "observe_goal": task.observe_goal,
+        "reward": task.reward,
+        "success_bonus": task.success_bonus,
+        "start_density": task.start_density,
+        "noise": task.noise,
+        "mask": _cells(task.hidden, task.length),
+        "reveal_rule": task.reveal_rule,
+    }
+    if task.schedule.switches:
+        description["switch"] = list(task.schedule.switches)
+    if task.schedule.seen:
+        description["seen"] = list(task.schedule.seen)
+    if task.universe.horizon is not None:
+        description["universe"] = task.universe.name
+    return description
+
+
+def _read_description(description: Mapping[str, Any]) -> Task:
+    options = dict(description)
+    seen, name = tuple(options.pop("seen", ())), options.pop("universe", None)
+    task = resolve(None, options)
+    if name is not None:
+        universe = universes.get(str(name))
+        if universe.family != task.family or not set(task.rules) <= set(universe.rules):
+            raise ValueError(f"the task's rules are not all of the universe {universe.name}")
+        task = replace(task, universe=universe)
+    if not set(seen) <= set(task.rules):
+        raise ValueError("the rules that a task calls seen must be some of its rules")
+    return replace(task, schedule=replace(task.schedule, seen=seen))
+
+
+def _cells(tape: int, length: int) -> list[int]:
+    return [tape >> cell & 1 for cell in range(length)]
+
+
+def resolve(task: Task | Mapping[str, Any] | None, options: Mapping[str, Any]) -> Task:
+    """The task that a face was given: ready-made, described, or as options; not both.
+
+    What is described or given as options is validated.
+    """
     for name in options:
-        one_of("option", name, known, TypeError)
+        try:
+            one_of("option", name, TASK_OPTIONS)
+        except ValueError as error:
+            # Python's own words: TorchRL and Gymnasium look for them and then leave the option out.
+            raise TypeError(f"{error} (got an unexpected keyword argument {name!r})") from None
     if task is None:
         return make_task(**options)
-    if not isinstance(task, Task):
-        raise ValueError(f"task must be a Task, as make_task gives it, not {task!r}")
     if options:
         raise ValueError(f"give a task or options, not both: {', '.join(options)}")
+    if isinstance(task, Mapping):
+        return _read_description(task)
+    if not isinstance(task, Task):
+        raise ValueError(f"task must be a Task, as make_task gives it, not {task!r}")
     return task
 
 
@@ -254,7 +323,10 @@ def reward(kind: str, before: Any, after: Any, success_bonus: Any) -> Any:
     neither; each adds the bonus on success. Serves floats, NumPy and JAX; given the same float32
     distances and bonus, all three agree to the bit once rounded to float32.
     """
-    bonus = (after == 0) * success_bonus
+    success = after == 0
+    if hasattr(success, "astype"):  # JAX can be told to refuse products of flags and numbers
+        success = success.astype(after.dtype)
+    bonus = success * success_bonus
     if kind == "distance":
         return bonus - after
     if kind == "potential":

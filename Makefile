@@ -8,7 +8,7 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet --n
 # is refused.
 LOCKED := $(PIP) --require-hashes --requirement
 
-.PHONY: bench test quick fuzz nightly lint browser throughput cost training-speed sweeps worlds lock data clean
+.PHONY: bench test quick fuzz nightly lint browser throughput cost training-speed sweeps worlds croissant lock data clean
 
 # The baselines, then every agent of a track; `make bench TRACK=smoke` is over sooner.
 TRACK ?= lite
@@ -72,6 +72,13 @@ worlds: $(VENV)/.installed-dev
 # The shipped data, computed again. Tests compare it byte for byte.
 data: $(VENV)/.installed
 	$(VENV)/bin/python tools/make_data.py
+
+# Whether others can read the metadata of a dataset: installs what reads it into a venv of its own.
+croissant: $(VENV)/.installed
+	$(PYTHON) -m venv --clear .croissant-venv
+	.croissant-venv/bin/python -m pip install --quiet . mlcroissant pyarrow
+	.croissant-venv/bin/python tools/croissant.py
+	rm -r .croissant-venv
 
 # The versions that are known to work together, from a fresh resolution of pyproject.toml for every
 # platform, with the hashes of all their files. torch stands apart, as it has two builds of one

@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "tapebench"
 
 FLOW = (
-    "base → physics → tasks → env, gym, sb3 → exam → planning → agents → runs → report "
-    "→ experiments → pages, play, cli"
+    "base → physics → tasks → env, gym, sb3 → exam → planning → datasets, agents → runs "
+    "→ report → experiments → pages, play, cli"
 )
 """The README's map: each folder or door imports only from those to its left, and from `stats`."""
 

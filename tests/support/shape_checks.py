@@ -25,7 +25,7 @@ import numpy as np
 from beartype import BeartypeConf, FrozenDict, beartype
 from beartype.door import die_if_unbearable
 
-CHECKED = ("physics", "env", "gym", "exam", "agents")
+CHECKED = ("physics", "env", "gym", "exam", "datasets", "agents")
 """Folders and modules of the package whose annotations are executed."""
 
 

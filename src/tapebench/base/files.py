@@ -139,6 +139,22 @@ def read_table(path: Path) -> dict[str, np.ndarray]:
     return {name: _plain(column) for name, column in columns.items()}
 
 
+def table_schema(path: Path) -> tuple[int, dict[str, str]]:
+    """How many rows a Parquet file says that it has, and the SQL type of each column.
+
+    Only its footer is read, so this comes before `read_table` where a file is not trusted.
+    """
+    try:
+        with _database(os.getpid()).cursor() as connection:
+            footer = f"parquet_file_metadata({_quoted(str(path))})"
+            (rows,) = connection.execute(f"select num_rows from {footer}").fetchone() or (0,)
+            source = parquet_source([path])
+            described = connection.execute(f"describe select * from {source}").fetchall()
+    except duckdb.Error as error:
+        raise DamageError(f"cannot read {path}: {one_line(error)}") from None
+    return int(rows), {name: kind for name, kind, *_ in described}
+
+
 def _plain(column: Any) -> np.ndarray:
     if isinstance(column, np.ma.MaskedArray):
         if column.mask.any() and column.dtype.kind in "iub":

@@ -28,7 +28,7 @@ RULE, TAPE, GOAL, NOISE, VARIATION, SWITCH = (np.uint32(purpose << 28) for purpo
 """First lane of each purpose, so that no two draws of one episode share a lane."""
 
 _WEYL = np.uint32(0x9E3779B9)
-FEATURES, EXAM, _POLICY = 0x52554C45, 0x4558414D, 0x504F4C49
+FEATURES, EXAM, _POLICY, _DATA = 0x52554C45, 0x4558414D, 0x504F4C49, 0x44415441
 
 
 def mix(x: Any) -> Any:
@@ -118,6 +118,17 @@ def policy_streams(seed: int, name: str, rule: np.ndarray, episode: np.ndarray) 
     words = (rule.astype(np.uint32), episode.astype(np.uint32))
     identity = hash32(_POLICY, _check_seed(seed), _word(name), *words)
     return Stream(identity, np.zeros_like(identity))
+
+
+def data_streams(seed: int, name: str, number: np.ndarray) -> Stream:
+    """One stream for each numbered part of a dataset, such as its episodes.
+
+    It depends on the part's own number alone, so neither on how many there are nor on how many are
+    made at a time.
+    """
+    head = (_DATA, _check_seed(seed), _word(name))
+    words = number.astype(np.uint32)
+    return Stream(hash32(*head, 0, words), hash32(*head, 1, words))
 
 
 def key(seed: int, *names: str | int) -> jax.Array:

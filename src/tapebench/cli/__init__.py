@@ -13,6 +13,7 @@ from tapebench import __version__
 from tapebench.cli.bayes import Bayes
 from tapebench.cli.bench import Bench
 from tapebench.cli.console import error_line
+from tapebench.cli.data import Data
 from tapebench.cli.evaluate import Compare, Evaluate, Verify
 from tapebench.cli.physics import Exact, Oracle, Show
 from tapebench.cli.play import Play
@@ -27,6 +28,7 @@ COMMANDS = {
     "bayes": Bayes,
     "bench": Bench,
     "compare": Compare,
+    "data": Data,
     "evaluate": Evaluate,
     "exact": Exact,
     "oracle": Oracle,

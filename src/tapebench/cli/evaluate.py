@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +23,7 @@ from tapebench.cli.console import (
 )
 
 if TYPE_CHECKING:
+    from tapebench.exam.exam import Exam
     from tapebench.exam.seating import Conditions
 
 
@@ -30,18 +31,20 @@ if TYPE_CHECKING:
 class ExamOptions:
     """The exam: rules, start tapes and task."""
 
-    split: Annotated[str, tyro.conf.arg(metavar="SPLIT")] = "fps30"
-    """Split whose training and held-out rules are examined."""
+    track: Annotated[str | None, tyro.conf.arg(metavar="TRACK")] = None
+    """The exam of this track, like core; only --split and --exam may stand beside it."""
+    split: Annotated[str | None, tyro.conf.arg(metavar="SPLIT")] = None
+    """Split whose training and held-out rules are examined; fps30, or of a track its first."""
     exam: Annotated[str, tyro.conf.arg(metavar="EXAM")] = "standard"
     """standard, or fresh:SALT for another exam of the same kind."""
-    episodes: Annotated[int, tyro.conf.arg(metavar="N")] = 20
-    """Start tapes for every rule."""
+    episodes: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Start tapes for every rule; by default 20."""
     trials: Annotated[int, tyro.conf.arg(metavar="N")] = 1
     """Consecutive episodes under the same rule, with memory kept from one to the next."""
     rules: Annotated[str, tyro.conf.arg(metavar="RULES")] = "all"
     """all, train, test, or rules like 0,30,110."""
-    length: Annotated[int, tyro.conf.arg(metavar="CELLS")] = 32
-    """Cells on the ring."""
+    length: Annotated[int | None, tyro.conf.arg(metavar="CELLS")] = None
+    """Cells on the ring; by default 32."""
     horizon: Annotated[int | None, tyro.conf.arg(metavar="STEPS")] = None
     """Steps at most; by default as many as there are cells."""
     goal: Annotated[str, tyro.conf.arg(metavar="GOAL")] = "zeros"
@@ -55,27 +58,42 @@ class ExamOptions:
     switch: Annotated[str, tyro.conf.arg(metavar="STEPS")] = ""
     """Steps at which the rule changes to another of its side, like 4 or 2,5."""
 
-    def make(self) -> Any:
-        from tapebench.exam.exam import make_exam
+    def make(self) -> Exam:
+        from tapebench.exam.exam import EPISODES, make_exam
 
+        if self.track is not None:
+            return self._of_track(self.track)
         try:
             mask = [int(cell) for cell in self.mask.split(",")] if self.mask else None
         except ValueError:
             raise ValueError(f"unknown mask {self.mask!r}: name cells like 0,4") from None
+        length = 32 if self.length is None else self.length
         return make_exam(
-            split=self.split,
+            split=self.split or "fps30",
             exam=self.exam,
-            episodes=self.episodes,
+            episodes=EPISODES if self.episodes is None else self.episodes,
             trials=self.trials,
             rules=None if self.rules == "all" else parse_rules(self.rules),
-            length=self.length,
-            horizon=self.length if self.horizon is None else self.horizon,
+            length=length,
+            horizon=length if self.horizon is None else self.horizon,
             goal=self.goal,
             observe_goal=self.observe_goal,
             noise=self.noise,
             mask=mask,
             switch=parse_steps(self.switch),
         )
+
+    def _of_track(self, track: str) -> Exam:
+        from tapebench.runs.evaluation import exam_of
+
+        fixed = {
+            entry.name: getattr(self, entry.name) != entry.default
+            for entry in fields(self)
+            if entry.name not in ("track", "split", "exam")
+        }
+        if named := [name.replace("_", "-") for name, is_given in fixed.items() if is_given]:
+            raise ValueError(f"the track {track} fixes --{named[0]}: leave out that or --track")
+        return exam_of(track, self.split, exam=self.exam)
 
 
 @dataclass(frozen=True)
@@ -84,18 +102,21 @@ class Evaluate:
 
     For example:
       tape evaluate flip-ones --length 9 --horizon 4
-      tape evaluate my_agents:make --exam fresh:2027 --bundle result.tape
+      tape evaluate "my_agent.py:make(depth=3)" --track core --name deep --bundle deep.tape
     """
 
     policy: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="POLICY")]
     """A name (random, flip-ones, greedy, mpc, beam, optimal, bayes, bayes-train, belief-planner,
     belief-planner-train, bayes-optimal, bayes-optimal-train, memoryless), a directory of runs, one
-    of the package's own like published/full/rppo/fps30, or package.module:factory for an agent of
-    yours."""
+    of the package's own like published/full/rppo/fps30, or for an agent of yours
+    package.module:factory or path/to/file.py:factory, with arguments if need be, in quotes:
+    "my_agent:make(depth=3)"."""
     more: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[DIR ...]")] = ()
     """More directories of runs: settings of the same agent that differ in what they are given about
     the rule (their option context). The gaps between their scores are printed."""
     exam_options: tyro.conf.OmitArgPrefixes[ExamOptions] = field(default_factory=ExamOptions)
+    name: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """What tables and bundles call it; by default as it is named above."""
     seeds: Annotated[int, tyro.conf.arg(metavar="N")] = 1
     """Repeat with this number of seeds for the policy's own randomness."""
     lesions: bool = False
@@ -105,7 +126,7 @@ class Evaluate:
     """Steps after which the memory is exchanged, like 2,4; by default all from 2 on, or 2, 4, 8
     and so on if there are more than eight. Implies --lesions."""
     subprocess: bool = False
-    """Run package.module:factory in a process of its own."""
+    """Run an agent of yours in a process of its own."""
     deadline: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = 60.0
     """Seconds for one call of an agent in its own process."""
     traceback: bool = False
@@ -135,12 +156,14 @@ class Evaluate:
         lesions = self.lesions if self.lesion_steps is None else _parse_steps(self.lesion_steps)
         if self.bundle is not None:
             check_size(exam)
+            _check_name(self.name or self.policy)
         name_damage_in(self.policy)
         try:
             with progress() as show:
                 outcome = evaluation.evaluate(
                     self.policy,
                     exam,
+                    name=self.name,
                     seeds=self.seeds,
                     subprocess=self.subprocess,
                     deadline=self.deadline,
@@ -184,8 +207,9 @@ class Evaluate:
         """Evaluate several settings of an agent, and print the gaps between their scores."""
         from tapebench.runs import contexts, evaluation
 
-        if self.bundle is not None or self.out is not None or self.lesions or self.lesion_steps:
-            raise ValueError("--bundle, --out and --lesions are for one policy: name one")
+        is_of_one = self.lesions or self.lesion_steps or self.name
+        if self.bundle is not None or self.out is not None or is_of_one:
+            raise ValueError("--name, --bundle, --out and --lesions are for one policy: name one")
         paths = [Path(name) for name in (self.policy, *self.more)]
         for path in paths:
             if not path.is_dir():
@@ -296,6 +320,16 @@ class Verify:
         sight = "none, it saw the rule" if document["sees_rule"] else "declared, not proved"
         print(f"Blindness: {sight}.")
         print(f"Made: {describe_conditions(replayed.conditions)}, as the bundle says.")
+
+
+def _check_name(name: str) -> None:
+    """Refuse a name that a bundle cannot hold before the exam is sat."""
+    from tapebench.exam.bundle import check_name
+
+    try:
+        check_name(name)
+    except ValueError as error:
+        raise ValueError(f"{error}: give a shorter one with --name") from None
 
 
 def _parse_steps(text: str) -> tuple[int, ...]:

@@ -45,7 +45,7 @@ class _Run:
     reason: str = ""
 
 
-class Board:
+class LiveTable:
     """What the runs of a sweep are doing. Sums are kept on the way: there may be very many."""
 
     def __init__(self, planned: Plan, slots: int, talk: bool) -> None:
@@ -187,14 +187,14 @@ def _bar(share: float) -> Any:
 
 
 @contextmanager
-def live_board(planned: Plan, slots: int) -> Iterator[Board]:
+def live_table(planned: Plan, slots: int) -> Iterator[LiveTable]:
     """A live table on standard error if it is a terminal, else a line for each run that ends."""
     from rich.live import Live
 
     console = screen(stderr=True)
-    board = Board(planned, slots, talk=not console.is_terminal)
+    table = LiveTable(planned, slots, talk=not console.is_terminal)
     if not console.is_terminal or not planned.todo:
-        yield board
+        yield table
         return
-    with Live(board, console=console, refresh_per_second=4, transient=True):
-        yield board
+    with Live(table, console=console, refresh_per_second=4, transient=True):
+        yield table

@@ -233,13 +233,17 @@ class Evaluate:
 class Compare:
     """Compare two policies on the same exam: where do they differ, and by how much?
 
+    Without options of the exam it is that of the bundle or the runs that are named, if any are.
+    Differences are paired by episode; published results keep means by rule, and pair by rule.
+
     For example:
       tape compare flip-ones greedy
-      tape compare mine.tape yours.tape --json
+      tape compare mine.tape published:dqn
     """
 
     a: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="POLICY|BUNDLE")]
-    """A policy as for tape evaluate, or the file of a bundle."""
+    """A policy as for tape evaluate, the file of a bundle, a directory of runs, or a published
+    agent like published:dqn, published:dqn-conv or published:long/ppo."""
     b: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="POLICY|BUNDLE")]
     """The policy or bundle to compare it with."""
     exam_options: tyro.conf.OmitArgPrefixes[ExamOptions] = field(default_factory=ExamOptions)
@@ -251,13 +255,15 @@ class Compare:
     def run(self) -> None:
         from tapebench.runs import compare
 
-        exam = self.exam_options.make()
         name_damage_in(self.a, self.b)
         with progress() as show:
-            sides = [
-                compare.evaluate_or_load(entrant, exam, seeds=self.seeds, progress=show)
-                for entrant in (self.a, self.b)
-            ]
+            sides = compare.enter(
+                (self.a, self.b),
+                self.exam_options.make,
+                is_given=self.exam_options != ExamOptions(),
+                seeds=self.seeds,
+                progress=show,
+            )
         document = compare.compare(*sides)
         if self.json:
             print(json.dumps(document))
@@ -610,7 +616,14 @@ def print_comparison(document: dict[str, Any]) -> None:
             add(f"all {side.upper()}", document[side])
     console = screen()
     console.print(table)
-    console.print(f"interval over {document['interval_over']}, paired on the same exam")
+    pairs = {
+        "episodes": "episode by episode",
+        "rules": "rule by rule, as published results keep means by rule",
+    }
+    console.print(
+        f"interval over {document['interval_over']}, paired on the same exam "
+        f"{pairs[document['paired_by']]}"
+    )
     if document["no_strata"]:
         console.print(f"no success by stratum: {document['no_strata']}")
     else:

@@ -11,6 +11,7 @@ from commands import tape
 from tapebench import cli
 from tapebench.base import files
 from tapebench.runs import store
+from tapebench.runs.tracks import get_track
 from tapebench.tasks import drawn, splits
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -501,3 +502,21 @@ def test_the_results_directory_has_one_name_and_the_older_one_is_warned_of(capsy
     for named in (("there",), ("--results", "there")):
         code, _, err = tape(capsys, "report", *named)
         assert (code, "there are no finished runs in there" in err) == (2, True)
+
+
+def test_a_track_gives_the_exam_and_a_name_the_row(capsys, tmp_path):
+    options = ["--track", "core", "--split", "folds-2", "--name", "mine", "--bundle", "mine.tape"]
+    code, out, _ = tape(capsys, "evaluate", "flip-ones", *options, "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert (document["policy"], document["split"]) == ("mine", "folds-2")
+    assert document["exam_hash"] == get_track("core").exam(split="folds-2").hash
+    assert json.loads(tape(capsys, "verify", "mine.tape", "--json")[1])["policy"] == "mine"
+    for wrong, complaint in (
+        (["--length", "9"], "the track core fixes --length"),
+        (["--split", "fps30"], "unknown split of the track core 'fps30'"),
+        (["--name", "x" * 101, "--bundle", "b"], "give a shorter one with --name"),
+    ):
+        code, _, error = tape(capsys, "evaluate", "flip-ones", "--track", "core", *wrong)
+        assert code == 2
+        assert complaint in error

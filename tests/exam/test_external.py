@@ -118,3 +118,81 @@ def test_the_deadline_holds_for_what_an_agent_does_not_read():
 def test_what_is_no_belief_is_refused(belief):
     with pytest.raises(AgentError, match=r"belief\(\) gave"):
         external.check_belief(belief, 256, "x")
+
+
+@pytest.mark.parametrize(
+    ("spec", "cell"),
+    [
+        ("agents_of_users:flipping", 0),
+        ("agents_of_users:flipping()", 0),
+        ("agents_of_users:flipping(3)", 3),
+        ("agents_of_users:flipping(cell=2, backwards=True)", 5),
+        ("agents_of_users:flipping(-2)", 6),
+    ],
+)
+def test_a_factory_is_given_its_arguments(spec, cell):
+    outcome = evaluation.evaluate(spec, EXAM)
+    assert outcome.policy == spec
+    assert (outcome.runs[0].cells[:, :, 0] == cell).all()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "(__import__('os').getcwd())",
+        "(open('x'))",
+        "(cell)",
+        "(*[1])",
+        "(**{'cell': 1})",
+        "(1)(2)",
+        "(1) + flipping(2)",
+        "(cell=1, cell=2)",
+        "(1",
+        "(lambda: 1)",
+        "([x for x in (1,)])",
+        "(" + "[" * 400 + "]" * 400 + ")",
+    ],
+)
+def test_arguments_are_read_and_never_evaluated(arguments):
+    with pytest.raises(AgentError, match=r"arguments are numbers|names no factory"):
+        external.load_factory(f"agents_of_users:flipping{arguments}")
+
+
+def test_arguments_that_a_factory_does_not_take_are_its_error():
+    with pytest.raises(AgentError, match=r"flipping\(depth=3\) failed: TypeError"):
+        external.make_agent("agents_of_users:flipping(depth=3)")
+
+
+AGENT_FILE = """
+from dataclasses import dataclass
+from beside import first_one
+
+@dataclass
+class Agent:
+    offset: int
+    def reset(self, num_envs): pass
+    def act(self, obs): return (first_one(obs) + self.offset) % (obs.shape[1] - 1)
+
+def make(offset=0): return Agent(offset)
+"""
+
+
+def test_a_file_is_an_agent_and_finds_the_modules_beside_it(tmp_path):
+    folder = tmp_path / "my: agents"
+    folder.mkdir()
+    (folder / "agent.py").write_text(AGENT_FILE)
+    (folder / "beside.py").write_text("def first_one(obs): return obs[:, :-1].argmax(axis=1)")
+    first, second = (
+        evaluation.evaluate(f"{folder}/agent.py:make({offset})", EXAM, name="mine")
+        for offset in (0, 1)
+    )
+    assert first.policy == second.policy == "mine"
+    np.testing.assert_array_equal(
+        (first.runs[0].cells[:, :, 0] + 1) % 8, second.runs[0].cells[:, :, 0]
+    )
+    with pytest.raises(AgentError, match=r"there is no file nowhere\.py"):
+        external.load_factory("nowhere.py:make")
+    (folder / "broken.py").write_text("1 / 0")
+    for _ in range(2):  # half an import is not kept
+        with pytest.raises(AgentError, match=r"importing broken\.py failed: ZeroDivisionError"):
+            external.load_factory(f"{folder}/broken.py:make")

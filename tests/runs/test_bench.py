@@ -525,24 +525,24 @@ def test_files_of_a_run_travel_and_are_checked(tmp_path, finished):
     same_results(tmp_path / str(spec.id), finished / str(spec.id))
 
 
-def test_the_board_counts_and_estimates(capsys, tmp_path):
+def test_the_live_table_counts_and_estimates(capsys, tmp_path):
     from rich.console import Console
 
-    from tapebench.cli.board import Board
+    from tapebench.cli.progress import LiveTable
 
     for seeds in (2, 40):
         plan = make_plan(SMOKE, tmp_path, seeds=range(seeds))
-        board = Board(plan, 2, talk=False)
-        before = board.left()
+        table = LiveTable(plan, 2, talk=False)
+        before = table.left()
         name, other = str(plan.todo[0].id), str(plan.todo[1].id)
-        board.change(name, "running", "")
-        board.report({"run": name, "step": 2000, "steps": 4000, "speed": 100.0, "ood": 0.5})
-        assert board.left() >= 20
-        board.change(name, "done", "")
-        board.change(other, "failed", "it broke")
-        assert board.left() < before
+        table.change(name, "running", "")
+        table.report({"run": name, "step": 2000, "steps": 4000, "speed": 100.0, "ood": 0.5})
+        assert table.left() >= 20
+        table.change(name, "done", "")
+        table.change(other, "failed", "it broke")
+        assert table.left() < before
         console = Console(width=120, file=io.StringIO(), record=True)
-        console.print(board)
+        console.print(table)
         shown = console.export_text()
         assert f"1/{4 * seeds} runs done" in shown
         assert "it broke" in shown

@@ -1,12 +1,15 @@
 """Results against one another, wherever each comes from."""
 
+import json
+
 import numpy as np
 import pytest
 
+from commands import tape
 from tapebench import stats
 from tapebench.exam import by_stratum
 from tapebench.exam.exam import make_exam
-from tapebench.runs import compare, evaluation, store
+from tapebench.runs import compare, evaluation, published, store
 from tapebench.runs.results import load_results
 from tapebench.runs.store import RunId, open_run
 
@@ -97,3 +100,51 @@ def test_power_is_read_from_stored_runs(tmp_path):
     assert row["seeds_needed"] == stats.seeds_needed(0.04, 0.04) == 17
     with pytest.raises(ValueError, match="did you mean 'ood_success'"):
         compare.power(stored, "ood_sucess", 0.04, 0.8)
+
+
+def bundle_on(path, **options):
+    exam = make_exam(**options)
+    evaluation.evaluate("flip-ones", exam, name="mine").write_bundle(path)
+    return exam
+
+
+def test_a_bundle_and_a_published_agent_are_paired_by_rule(capsys, tmp_path):
+    exam = bundle_on(tmp_path / "mine.tape")
+    code, out, _ = tape(capsys, "compare", "mine.tape", "published:dqn", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert (found["a"], found["b"]) == ("mine", "published dqn")
+    assert (found["paired_by"], found["interval_over"]) == ("rules", "rules")
+    stored = load_results(published.directory() / "full/dqn/fps30")
+    assert found["ood"]["b"] == pytest.approx(np.mean([run["ood_success"] for run in stored.runs]))
+    assert found["ood"]["rules"] == len(exam.test)
+    _, out, _ = tape(capsys, "compare", "mine.tape", "published:dqn")
+    assert "rule by rule, as published results keep means by rule" in " ".join(out.split())
+
+
+def test_the_network_and_the_track_of_a_published_agent_can_be_named():
+    exam = make_exam()
+    for name, runs in {
+        "dqn": "full/dqn/fps30",
+        "dqn-mlp": "full/dqn/fps30",
+        "dqn-conv": "full-networks-dqn-conv/dqn/fps30",
+        "ppo": "full/ppo/fps30",
+        "long/ppo": "long/ppo/fps30",
+    }.items():
+        assert published.runs_of(name, exam) == published.directory() / runs
+    with pytest.raises(ValueError, match="unknown published agent 'dqm'"):
+        published.runs_of("dqm", exam)
+
+
+def test_policies_sit_the_exam_of_the_bundle_that_they_are_compared_with(capsys, tmp_path):
+    bundle_on(tmp_path / "mine.tape", length=8, horizon=4, episodes=2, rules=[0, 30])
+    code, out, _ = tape(capsys, "compare", "random", "mine.tape", "--json")
+    assert code == 0
+    assert json.loads(out)["paired_by"] == "episodes"
+    code, _, error = tape(capsys, "compare", "random", "mine.tape", "--length", "9")
+    assert code == 2
+    assert "sat different exams" in error
+    code, _, error = tape(capsys, "compare", "mine.tape", "published:dqn")
+    assert code == 2
+    assert error.count("\n") == 1
+    assert "published:dqn did not sit this exam (fps30, L = 8, H = 4, 2 tapes per rule)" in error

@@ -93,3 +93,16 @@ def not_a_number():
 
 def outside():
     return Broken(lambda obs, actions: actions + 100)
+
+
+def flipping(cell=0, *, backwards=False):
+    """Flips the same cell at every step, counted from the other end if that is asked."""
+    return FlipsOne(-1 - cell if backwards else cell)
+
+
+class FlipsOne(FlipFirstOne):
+    def __init__(self, cell):
+        self.cell = cell
+
+    def act(self, obs):
+        return np.full(len(obs), self.cell % (obs.shape[1] - 1))

@@ -12,6 +12,7 @@ import tyro
 from tapebench import __version__
 from tapebench.cli.bayes import Bayes
 from tapebench.cli.bench import Bench
+from tapebench.cli.board import Board
 from tapebench.cli.console import error_line
 from tapebench.cli.data import Data
 from tapebench.cli.evaluate import Compare, Evaluate, Verify
@@ -27,6 +28,7 @@ from tapebench.cli.unseen import Unseen
 COMMANDS = {
     "bayes": Bayes,
     "bench": Bench,
+    "board": Board,
     "compare": Compare,
     "data": Data,
     "evaluate": Evaluate,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from tapebench.base.names import one_of
-from tapebench.cli.board import live_board
 from tapebench.cli.console import error_line, name_damage, progress, screen
+from tapebench.cli.progress import live_table
 from tapebench.cli.train import name_remade, parse_seeds
 
 if TYPE_CHECKING:
@@ -100,9 +100,9 @@ class Bench:
             print(f"{done} of {len(planned.specs)} runs are done already", file=sys.stderr)
         name_remade(planned.damaged, self.results)
         try:
-            with live_board(planned, executor.slots) as board:
+            with live_table(planned, executor.slots) as table:
                 failures = run_plan(
-                    planned, self.results, executor, report=board.report, change=board.change
+                    planned, self.results, executor, report=table.report, change=table.change
                 )
         except KeyboardInterrupt:
             print(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +24,7 @@ from tapebench.cli.console import (
 )
 
 if TYPE_CHECKING:
+    from tapebench.exam.exam import Exam
     from tapebench.exam.seating import Conditions
 
 
@@ -31,12 +32,14 @@ if TYPE_CHECKING:
 class ExamOptions:
     """The exam: rules, start tapes and task."""
 
-    split: Annotated[str, tyro.conf.arg(metavar="SPLIT")] = "fps30"
-    """Split whose training and held-out rules are examined."""
+    track: Annotated[str | None, tyro.conf.arg(metavar="TRACK")] = None
+    """The exam of this track, like core; only --split and --exam may stand beside it."""
+    split: Annotated[str | None, tyro.conf.arg(metavar="SPLIT")] = None
+    """Split whose training and held-out rules are examined; fps30, or of a track its first."""
     exam: Annotated[str, tyro.conf.arg(metavar="EXAM")] = "standard"
     """standard, or fresh:SALT for another exam of the same kind."""
-    episodes: Annotated[int, tyro.conf.arg(metavar="N")] = 20
-    """Start tapes for every rule."""
+    episodes: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Start tapes for every rule; by default 20."""
     trials: Annotated[int, tyro.conf.arg(metavar="N")] = 1
     """Consecutive episodes under the same rule, with memory kept from one to the next."""
     rules: Annotated[str, tyro.conf.arg(metavar="RULES")] = "all"
@@ -61,22 +64,22 @@ class ExamOptions:
     switch: Annotated[str, tyro.conf.arg(metavar="STEPS")] = ""
     """Steps at which the rule changes to another of its side, like 4 or 2,5."""
 
-    def make(self) -> Any:
-        from tapebench.exam.exam import make_exam
+    def make(self) -> Exam:
+        from tapebench.exam.exam import EPISODES, make_exam
         from tapebench.physics import families
 
-        family = families.get(self.family)
-        length, shape, horizon = parse_size(
-            family, self.split, self.length, self.shape, self.horizon
-        )
+        if self.track is not None:
+            return self._of_track(self.track)
+        family, split = families.get(self.family), self.split or "fps30"
+        length, shape, horizon = parse_size(family, split, self.length, self.shape, self.horizon)
         try:
             mask = [int(cell) for cell in self.mask.split(",")] if self.mask else None
         except ValueError:
             raise ValueError(f"unknown mask {self.mask!r}: name cells like 0,4") from None
         return make_exam(
-            split=self.split,
+            split=split,
             exam=self.exam,
-            episodes=self.episodes,
+            episodes=EPISODES if self.episodes is None else self.episodes,
             trials=self.trials,
             rules=None if self.rules == "all" else parse_rules(self.rules, family),
             family=family.name,
@@ -90,6 +93,18 @@ class ExamOptions:
             switch=parse_steps(self.switch),
         )
 
+    def _of_track(self, track: str) -> Exam:
+        from tapebench.runs.evaluation import exam_of
+
+        fixed = {
+            entry.name: getattr(self, entry.name) != entry.default
+            for entry in fields(self)
+            if entry.name not in ("track", "split", "exam")
+        }
+        if named := [name.replace("_", "-") for name, is_given in fixed.items() if is_given]:
+            raise ValueError(f"the track {track} fixes --{named[0]}: leave out that or --track")
+        return exam_of(track, self.split, exam=self.exam)
+
 
 @dataclass(frozen=True)
 class Evaluate:
@@ -98,18 +113,21 @@ class Evaluate:
     For example:
       tape evaluate flip-ones --length 9 --horizon 4
       tape evaluate greedy --family life --split life-H8-matched
-      tape evaluate my_agents:make --exam fresh:2027 --bundle result.tape
+      tape evaluate "my_agent.py:make(depth=3)" --track core --name deep --bundle deep.tape
     """
 
     policy: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="POLICY")]
     """A name (random, flip-ones, greedy, mpc, beam, optimal, bayes, bayes-train, belief-planner,
     belief-planner-train, bayes-optimal, bayes-optimal-train, memoryless), a directory of runs, one
-    of the package's own like published/full/rppo/fps30, or package.module:factory for an agent of
-    yours."""
+    of the package's own like published/full/rppo/fps30, or for an agent of yours
+    package.module:factory or path/to/file.py:factory, with arguments if need be, in quotes:
+    "my_agent:make(depth=3)"."""
     more: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[DIR ...]")] = ()
     """More directories of runs: settings of the same agent that differ in what they are given about
     the rule (their option context). The gaps between their scores are printed."""
     exam_options: tyro.conf.OmitArgPrefixes[ExamOptions] = field(default_factory=ExamOptions)
+    name: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """What tables and bundles call it; by default as it is named above."""
     seeds: Annotated[int, tyro.conf.arg(metavar="N")] = 1
     """Repeat with this number of seeds for the policy's own randomness."""
     lesions: bool = False
@@ -119,7 +137,7 @@ class Evaluate:
     """Steps after which the memory is exchanged, like 2,4; by default all from 2 on, or 2, 4, 8
     and so on if there are more than eight. Implies --lesions."""
     subprocess: bool = False
-    """Run package.module:factory in a process of its own."""
+    """Run an agent of yours in a process of its own."""
     deadline: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = 60.0
     """Seconds for one call of an agent in its own process."""
     traceback: bool = False
@@ -149,12 +167,14 @@ class Evaluate:
         lesions = self.lesions if self.lesion_steps is None else _parse_steps(self.lesion_steps)
         if self.bundle is not None:
             check_size(exam)
+            _check_name(self.name or self.policy)
         name_damage_in(self.policy)
         try:
             with progress() as show:
                 outcome = evaluation.evaluate(
                     self.policy,
                     exam,
+                    name=self.name,
                     seeds=self.seeds,
                     subprocess=self.subprocess,
                     deadline=self.deadline,
@@ -198,8 +218,9 @@ class Evaluate:
         """Evaluate several settings of an agent, and print the gaps between their scores."""
         from tapebench.runs import contexts, evaluation
 
-        if self.bundle is not None or self.out is not None or self.lesions or self.lesion_steps:
-            raise ValueError("--bundle, --out and --lesions are for one policy: name one")
+        is_of_one = self.lesions or self.lesion_steps or self.name
+        if self.bundle is not None or self.out is not None or is_of_one:
+            raise ValueError("--name, --bundle, --out and --lesions are for one policy: name one")
         paths = [Path(name) for name in (self.policy, *self.more)]
         for path in paths:
             if not path.is_dir():
@@ -223,14 +244,18 @@ class Evaluate:
 class Compare:
     """Compare two policies on the same exam: where do they differ, and by how much?
 
+    Without options of the exam it is that of the bundle or the runs that are named, if any are.
+    Differences are paired by episode; published results keep means by rule, and pair by rule.
+
     For example:
       tape compare flip-ones greedy
       tape compare mpc optimal --family ring2 --split ring2-H8-matched
-      tape compare mine.tape yours.tape --json
+      tape compare mine.tape published:dqn
     """
 
     a: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="POLICY|BUNDLE")]
-    """A policy as for tape evaluate, or the file of a bundle."""
+    """A policy as for tape evaluate, the file of a bundle, a directory of runs, or a published
+    agent like published:dqn, published:dqn-conv or published:long/ppo."""
     b: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="POLICY|BUNDLE")]
     """The policy or bundle to compare it with."""
     exam_options: tyro.conf.OmitArgPrefixes[ExamOptions] = field(default_factory=ExamOptions)
@@ -242,13 +267,15 @@ class Compare:
     def run(self) -> None:
         from tapebench.runs import compare
 
-        exam = self.exam_options.make()
         name_damage_in(self.a, self.b)
         with progress() as show:
-            sides = [
-                compare.evaluate_or_load(entrant, exam, seeds=self.seeds, progress=show)
-                for entrant in (self.a, self.b)
-            ]
+            sides = compare.enter(
+                (self.a, self.b),
+                self.exam_options.make,
+                is_given=self.exam_options != ExamOptions(),
+                seeds=self.seeds,
+                progress=show,
+            )
         document = compare.compare(*sides)
         if self.json:
             print(json.dumps(document))
@@ -320,6 +347,16 @@ def describe_size(document: dict[str, Any]) -> str:
     if "shape" in document:
         return f"a torus of {' × '.join(map(str, document['shape']))}"
     return f"L = {document['length']}"
+
+
+def _check_name(name: str) -> None:
+    """Refuse a name that a bundle cannot hold before the exam is sat."""
+    from tapebench.exam.bundle import check_name
+
+    try:
+        check_name(name)
+    except ValueError as error:
+        raise ValueError(f"{error}: give a shorter one with --name") from None
 
 
 def _parse_steps(text: str) -> tuple[int, ...]:
@@ -606,7 +643,14 @@ def print_comparison(document: dict[str, Any]) -> None:
             add(f"all {side.upper()}", document[side])
     console = screen()
     console.print(table)
-    console.print(f"interval over {document['interval_over']}, paired on the same exam")
+    pairs = {
+        "episodes": "episode by episode",
+        "rules": "rule by rule, as published results keep means by rule",
+    }
+    console.print(
+        f"interval over {document['interval_over']}, paired on the same exam "
+        f"{pairs[document['paired_by']]}"
+    )
     if document["no_strata"]:
         console.print(f"no success by stratum: {document['no_strata']}")
     else:

@@ -19,7 +19,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -37,6 +37,9 @@ from tapebench.exam.seating import Conditions, read_conditions
 from tapebench.physics import space
 
 FORMAT = 1
+PATTERN = "*.tape"
+"""What files below a directory are taken for bundles."""
+
 MAX_HEADER = 1 << 20
 MAX_HORIZON = 4096
 """Longest episodes a bundle may hold."""
@@ -63,6 +66,16 @@ class Bundle:
     """The description: policy, privileges, provenance, wall-clock."""
     conditions: Conditions
     """How it was made, as it says."""
+
+    @property
+    def actions(self) -> str:
+        """A hash of all actions."""
+        return hashlib.sha256(self.episodes.cells.astype("<i2").tobytes()).hexdigest()
+
+    @property
+    def result(self) -> str:
+        """A hash of exam and actions, which is the same whoever wrote them down and says what."""
+        return hashlib.sha256(f"{self.exam.hash} {self.actions}".encode()).hexdigest()
 
 
 def write(
@@ -93,10 +106,11 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def verify(path: Path) -> Bundle:
+def verify(path: Path, accept: Callable[[Exam], object] = lambda exam: None) -> Bundle:
     """Replay a bundle; `BundleError` says which episode is wrong, or what else is.
 
     Nothing is read beyond the header before the exam that it names says how large the rest is.
+    `accept` is asked about that exam first, and raises `BundleError` for one that is not wanted.
     """
     try:
         if not path.is_file():
@@ -105,6 +119,7 @@ def verify(path: Path) -> Bundle:
             head = _read_header(file, path)
             description, entries = _parse_header(head, path)
             exam = _read_exam(description)
+            accept(exam)
             about = _read_about(description)
             try:
                 conditions = read_conditions(description.get("conditions"))

@@ -185,8 +185,9 @@ def evaluate(
     """Evaluate an agent on an exam, given as such or by the `options` of `make_exam`.
 
     `agent` is a `Policy`, an object with `reset(num_envs)` and `act(obs)`, the name of a baseline,
-    `package.module:factory`, or `Trained`. `seeds` repeats the exam with other random draws of the
-    agent. An agent that fails raises `UnfinishedError`, which holds the finished episodes.
+    `package.module:factory`, or `Trained`; `name` is what results call it. `seeds` repeats the exam
+    with other random draws of the agent. An agent that fails raises `UnfinishedError`, which holds
+    the finished episodes.
     `lesions` measures what the agent owes to its memory, at the default steps or at those given,
     see `tapebench.exam.lesion`.
 
@@ -215,7 +216,7 @@ def evaluate(
             conditions = Conditions(made, rows_are, order)
             spent = time.monotonic() - began
             return Outcome(
-                policy=first.name,
+                policy=name or first.name,
                 sees_rule=first.sees_rule,
                 exam=exam,
                 runs=tuple(runs),

@@ -1,6 +1,7 @@
 """Agents from outside, `package.module:factory`, as policies; in this process or in their own.
 
-The factory takes no arguments and returns an object with
+A file will do for the module, `path/to/file.py:factory`, and arguments may follow that are Python
+literals, `factory(depth=3)`; they are read, never evaluated. The factory returns an object with
 
     reset(num_envs)          forget everything; so many episodes begin
     act(obs) -> actions      observations float32 [num_envs, size] -> integer cells [num_envs]
@@ -19,8 +20,11 @@ headers and raw arrays, never pickles.
 
 from __future__ import annotations
 
+import ast
 import ctypes
+import hashlib
 import importlib
+import importlib.util
 import json
 import os
 import re
@@ -33,6 +37,9 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
+from functools import partial
+from pathlib import Path
+from types import ModuleType
 from typing import IO, Any
 
 import numpy as np
@@ -66,26 +73,84 @@ class AgentError(ValueError):
         """The traceback of what the agent's code raised, for its author."""
 
 
+_SPEC = re.compile(r"(?P<module>.+?):(?P<name>[A-Za-z_][\w.]*)\s*(?P<call>\(.*\))?", re.DOTALL)
+_MAX_SPEC = 1000
+"""Letters of what names a factory, with its arguments."""
+
+
 def load_factory(spec: str) -> Callable[[], Any]:
-    """The factory that `package.module:name` stands for, from the current directory or the path."""
-    module_name, colon, name = spec.partition(":")
-    if not colon or not module_name or not name:
-        raise AgentError(f"{spec!r} names no factory: write package.module:factory")
-    if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    with _agent_errors(f"importing {module_name}"):
-        try:
-            factory: Any = importlib.import_module(module_name)
-        except ModuleNotFoundError as error:
-            if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-                raise
-            where = "from the current directory or PYTHONPATH"
-            raise AgentError(f"there is no module {module_name} to import {where}") from None
+    """The factory that `package.module:name` or `file.py:name` stands for, with its arguments."""
+    match = _SPEC.fullmatch(spec) if len(spec) <= _MAX_SPEC else None
+    if match is None:
+        raise AgentError(
+            f"{spec[:100]!r} names no factory: write package.module:factory, or "
+            "file.py:factory(depth=3)"
+        )
+    module_name, name = match["module"], match["name"]
+    args, kwargs = _read_arguments(match["call"] or "()", spec)
+    is_file = module_name.endswith(".py")
+    factory: Any = _import_file(Path(module_name)) if is_file else _import_module(module_name)
     for part in name.split("."):
         factory = getattr(factory, part, None)
     if not callable(factory):
         raise AgentError(f"{module_name} has no factory {name!r} that can be called")
-    return factory
+    return partial(factory, *args, **kwargs)
+
+
+def _read_arguments(call: str, spec: str) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments in `(3, depth=4)`, each of which must be a literal."""
+    try:
+        tree = ast.parse(f"factory{call}", mode="eval").body
+        if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
+            raise ValueError
+        kwargs = {}
+        for keyword in tree.keywords:
+            if keyword.arg is None or keyword.arg in kwargs:
+                raise ValueError
+            kwargs[keyword.arg] = ast.literal_eval(keyword.value)
+        return [ast.literal_eval(value) for value in tree.args], kwargs
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        raise AgentError(
+            f"{spec!r}: arguments are numbers, texts, None, True, False, and tuples, lists or "
+            "dictionaries of these, like make(depth=3)"
+        ) from None
+
+
+def _import_module(name: str) -> ModuleType:
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    with _agent_errors(f"importing {name}"):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise
+            where = "from the current directory or PYTHONPATH"
+            raise AgentError(f"there is no module {name} to import {where}") from None
+
+
+def _import_file(path: Path) -> ModuleType:
+    """A file as a module of its own. Like a script it finds the modules beside it."""
+    if not path.is_file():
+        raise AgentError(f"there is no file {path}")
+    path = path.resolve()
+    name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    found = importlib.util.spec_from_file_location(name, path)
+    assert found is not None, "it ends in .py"
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module  # before its code runs, which dataclasses look up
+    try:
+        with _agent_errors(f"importing {path.name}"):
+            found.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
 
 
 @contextmanager
@@ -140,12 +205,13 @@ def _details(error: BaseException) -> str:
 
 def make_agent(spec: str) -> Any:
     """Call the factory and look at what it gives."""
-    with _agent_errors(f"{spec}()"):
+    call = spec if spec.endswith(")") else f"{spec}()"
+    with _agent_errors(call):
         agent = load_factory(spec)()
     for method in ("reset", "act"):
         if not callable(getattr(agent, method, None)):
             kind = type(agent).__name__
-            raise AgentError(f"{spec}() gave a {kind} without a method {method}()")
+            raise AgentError(f"{call} gave a {kind} without a method {method}()")
     return agent
 
 

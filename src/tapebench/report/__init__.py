@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tapebench.report.page import Page
+    from tapebench.runs.board import Board
 
 
 def __getattr__(name: str) -> ModuleType:
@@ -96,4 +97,16 @@ def write(
         progress(picture.save(places["figures"], pdf))
     path = out / "index.html"
     files.write_text(path, render(page))
+    return path
+
+
+def write_board(board: Board, out: Path) -> Path:
+    """Write a leaderboard, `index.html` and `board.json`, into a directory; where the page is."""
+    from tapebench.base import files
+    from tapebench.report.board import render
+
+    out.mkdir(parents=True, exist_ok=True)
+    files.write_json(out / "board.json", board.as_dict())
+    path = out / "index.html"
+    files.write_text(path, render(board))
     return path

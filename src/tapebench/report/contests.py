@@ -21,7 +21,7 @@ import numpy as np
 from tapebench.base import files
 from tapebench.exam import metrics, seating
 from tapebench.exam.baselines import Baseline, load_stored
-from tapebench.exam.bundle import Bundle, BundleError, verify
+from tapebench.exam.bundle import PATTERN, Bundle, BundleError, verify
 from tapebench.exam.by_stratum import why_unknown
 from tapebench.exam.exam import STANDARD, SUBSETS, Exam, from_identity
 from tapebench.physics.features import Rule
@@ -30,9 +30,6 @@ from tapebench.runs.results import load_results
 from tapebench.runs.tracks import is_setting, track_of
 from tapebench.stats import CONTEXTS
 from tapebench.tasks import folds
-
-BUNDLES = "*.tape"
-"""Files under a results directory that are taken for bundles of episodes."""
 
 METRICS = tuple(metrics.METRICS)
 
@@ -501,7 +498,7 @@ def _provenance(path: Path) -> dict[str, Any]:
 def read_bundles(root: Path) -> tuple[list[Bundle], list[str]]:
     """Every bundle under a directory, replayed; and of those that are refused, why."""
     bundles, refused = [], []
-    for path in sorted(file for file in root.rglob(BUNDLES) if file.is_file()):
+    for path in sorted(file for file in root.rglob(PATTERN) if file.is_file()):
         try:
             bundles.append(verify(path))
         except BundleError as error:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from importlib import resources
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,9 @@ from tapebench.report.contests import Contest, Findings, made_with
 from tapebench.report.figures import Picture
 from tapebench.report.findings import ranked
 from tapebench.report.tables import Table
+from tapebench.runs.board import WATCHED
 
-SHOWN_TAPES = 4
+SHOWN_TAPES = WATCHED
 """Start tapes for each rule whose episodes are put into the page."""
 
 SEARCHED_BY_SCRIPT = 16
@@ -93,7 +95,7 @@ def render(page: Page) -> str:
         + "</div></section>",
         _facts(page),
     ]
-    document = {"contests": [_document(section.contest) for section in page.sections]}
+    document = {"contests": [explorer(section.contest) for section in page.sections]}
     return assemble(page.title, "\n".join(part for part in parts if part), document, "report.js")
 
 
@@ -104,7 +106,7 @@ def render_exhibit(
     parts = [f"<h1>{escape(title)}</h1>", f"<p class=lead>{escape(lead)}</p>"]
     if pictures:
         parts.append(f"<div class=plots>{''.join(map(_figure, pictures))}</div>")
-    parts += [f"<section>{_table(table)}</section>" for table in tables]
+    parts += [f"<section>{table_html(table)}</section>" for table in tables]
     return assemble(title, "\n".join(parts), {"contests": []}, "report.js")
 
 
@@ -164,7 +166,8 @@ def _missing(missing: Sequence[str]) -> str:
 def _section(section: Section) -> str:
     contest = section.contest
     blocks = [
-        _table(table) if table.name.endswith(OPEN) else _folded(table) for table in section.tables
+        table_html(table) if table.name.endswith(OPEN) else _folded(table)
+        for table in section.tables
     ]
     drawn = "".join(map(_figure, section.pictures))
     return (
@@ -177,7 +180,8 @@ def _section(section: Section) -> str:
     )
 
 
-def _table(table: Table) -> str:
+def table_html(table: Table) -> str:
+    """A table with its title above and its caption below."""
     return (
         f"<h3>{escape(table.title)}</h3><div class=wide tabindex=0 role=region "
         f'aria-label="{escape(table.title)}">{table.html()}</div>'
@@ -186,7 +190,7 @@ def _table(table: Table) -> str:
 
 
 def _folded(table: Table) -> str:
-    body = _table(table).split("</h3>", 1)[1]
+    body = table_html(table).split("</h3>", 1)[1]
     return f"<details><summary>{escape(table.title)}</summary>{body}</details>"
 
 
@@ -218,14 +222,24 @@ def _facts(page: Page) -> str:
 # What the script shows
 
 
-def _document(contest: Contest) -> dict[str, Any]:
-    """A contest as the explorer reads it: rules, who reached what, and episodes to watch."""
+def explorer(
+    contest: Contest,
+    scores: Mapping[str, np.ndarray] = MappingProxyType({}),
+    episodes: Mapping[str, np.ndarray] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """A contest as the explorer reads it: rules, who reached what, and episodes to watch.
+
+    By name there may be more agents than the contest has: the `scores` of some, `[R]`, and the
+    `episodes` of some, cells `[R, SHOWN_TAPES, H]`.
+    """
     exam, task = contest.exam, contest.exam.task
     known = exam.universe.features
     is_fixed = task.goal is not None and not task.noise and not task.schedule.switches
     is_plain = is_fixed and exam.trials == 1
     shown = min(SHOWN_TAPES, exam.num_columns) if is_plain else 0
-    episodes = {**_episodes(contest, shown), **_shortest(contest, shown)} if shown else {}
+    watched = (
+        {**episodes, **_episodes(contest, shown), **_shortest(contest, shown)} if shown else {}
+    )
     counts = _histograms(contest)
     listed = []
     for row, rule in enumerate(exam.rules):
@@ -254,6 +268,10 @@ def _document(contest: Contest) -> dict[str, Any]:
         "rules": listed,
         "scores": [
             *(
+                {"name": name, "kind": "agent", "success": _rounded(success)}
+                for name, success in scores.items()
+            ),
+            *(
                 {
                     "name": entry.label,
                     "kind": "reference" if entry.is_reference else "agent",
@@ -266,8 +284,8 @@ def _document(contest: Contest) -> dict[str, Any]:
                 for name, line in contest.baselines.items()
             ),
         ],
-        "episodes": {name: _base64(cells) for name, cells in episodes.items()},
-        "judged": moves.encode(exam, episodes),
+        "episodes": {name: _base64(cells) for name, cells in watched.items()},
+        "judged": moves.encode(exam, watched),
         "not_judged": bounds.obstacle(exam),
     }
 

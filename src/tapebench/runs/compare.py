@@ -8,8 +8,8 @@ somebody else and stored runs are compared alike.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ from tapebench.exam import bundle, by_stratum
 from tapebench.exam.evaluate import evaluate
 from tapebench.exam.exam import SUBSETS, Exam, from_identity
 from tapebench.exam.seating import Conditions
-from tapebench.runs import results, store
+from tapebench.runs import published, results, store
+from tapebench.runs.folds import rule_success
 from tapebench.runs.results import load_results
 
 
@@ -33,9 +34,31 @@ class ExamResult:
     name: str
     exam: Exam
     success: np.ndarray
-    """`[S, R, E]`: seeds, rules, episodes."""
+    """`[S, R, E]`: seeds, rules, episodes; of means by rule a single column."""
     remarks: tuple[str, ...] = ()
     """What has to stand beside them, see `seating.Conditions.remarks`."""
+    is_by_rule: bool = False
+    """Whether there are means by rule alone, without episodes."""
+
+
+PUBLISHED = "published:"
+"""How the name of an agent begins whose published means by rule are meant."""
+
+
+def enter(
+    names: Sequence[str], make_exam: Callable[[], Exam], is_given: bool = True, **options: Any
+) -> list[ExamResult]:
+    """Successes of policies that sit an exam now, in bundles, in stored runs and published ones.
+
+    Unless the exam `is_given`, it is the one that the first bundle or directory of runs sat.
+    """
+    loaded = {
+        name: load_result(Path(name))
+        for name in dict.fromkeys(names)
+        if Path(name).is_dir() or Path(name).is_file()
+    }
+    sat = next(iter(loaded.values())).exam if loaded and not is_given else make_exam()
+    return [loaded.get(name) or evaluate_or_load(name, sat, **options) for name in names]
 
 
 def evaluate_or_load(policy: str, exam: Exam, **options: Any) -> ExamResult:
@@ -43,6 +66,8 @@ def evaluate_or_load(policy: str, exam: Exam, **options: Any) -> ExamResult:
     path = Path(policy)
     if path.is_dir() or path.is_file():
         return load_result(path)
+    if policy.startswith(PUBLISHED):
+        return load_published(policy.removeprefix(PUBLISHED), exam)
     outcome = evaluate(policy, exam, **options)
     success = np.array([run.success for run in outcome.runs], float)
     return ExamResult(policy, exam, success, outcome.conditions.remarks)
@@ -55,6 +80,18 @@ def load_result(path: Path) -> ExamResult:
     replayed = bundle.verify(path)
     success = replayed.episodes.success[None].astype(float)
     return ExamResult(replayed.about["policy"], replayed.exam, success, replayed.conditions.remarks)
+
+
+def load_published(name: str, exam: Exam) -> ExamResult:
+    """The means by rule of a published agent on an exam, see `published.runs_of`."""
+    stored = load_results(published.runs_of(name, exam))
+    success = [
+        rule_success(run, exam, int(files.read_object(run / "spec.json")["last"]))
+        for run in stored.paths
+    ]
+    oldest = int(stored.columns("select min(seating) as seating from curve")["seating"][0])
+    remarks = Conditions("by us", seating=oldest).remarks
+    return ExamResult(f"published {name}", exam, np.array(success)[..., None], remarks, True)
 
 
 def _read_runs(path: Path) -> ExamResult:
@@ -93,14 +130,19 @@ def compare(a: ExamResult, b: ExamResult) -> dict[str, Any]:
             key for key in a.exam.identity if a.exam.identity[key] != b.exam.identity.get(key)
         ]
         raise ValueError(f"{a.name} and {b.name} sat different exams: {', '.join(differing)}")
+    is_by_rule = a.is_by_rule or b.is_by_rule
+    if is_by_rule:
+        a, b = _means_by_rule(a), _means_by_rule(b)
     over_seeds = _is_over_seeds(a, b)
+    over_one = "rules" if is_by_rule else "rules and tapes"
     document: dict[str, Any] = {
         "a": a.name,
         "b": b.name,
         "remarks": {"a": list(a.remarks), "b": list(b.remarks)},
         "split": a.exam.split,
         "exam": a.exam.name,
-        "interval_over": "seeds" if over_seeds else "rules and tapes",
+        "paired_by": "rules" if is_by_rule else "episodes",
+        "interval_over": "seeds" if over_seeds else over_one,
         "by_stratum": _contrast_strata(a, b),
         "no_strata": by_stratum.why_unknown(a.exam) or None,
     }
@@ -113,6 +155,10 @@ def compare(a: ExamResult, b: ExamResult) -> dict[str, Any]:
         for subset, p in zip(present, corrected, strict=True):
             document[subset]["p_holm"] = float(p)
     return document
+
+
+def _means_by_rule(result: ExamResult) -> ExamResult:
+    return replace(result, success=result.success.mean(axis=2, keepdims=True))
 
 
 def _contrast(a: ExamResult, b: ExamResult, rows: np.ndarray, *names: str) -> dict[str, Any]:

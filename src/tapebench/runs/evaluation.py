@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from tapebench.base import files
+from tapebench.base.names import one_of
 from tapebench.exam import bundle, lesion, seating
 from tapebench.exam.evaluate import Entrant, Label, Outcome, Trained
 from tapebench.exam.evaluate import evaluate as sit
 from tapebench.exam.exam import Exam, from_identity
 from tapebench.runs import published, store, training
 from tapebench.runs.results import load_results
-from tapebench.runs.tracks import is_setting, track_of
+from tapebench.runs.tracks import get_track, is_setting, track_of
 from tapebench.tasks import folds
 from tapebench.tasks.task import Task
 
@@ -23,16 +24,36 @@ PUBLISHED = "published/"
 """How the names of the runs begin that come with the package."""
 
 
-def evaluate(agent: Any, exam: Exam | None = None, **options: Any) -> Outcome:
+def evaluate(
+    agent: Any, exam: Exam | None = None, *, track: str | None = None, **options: Any
+) -> Outcome:
     """Evaluate an agent as `exam.evaluate` does; a directory stands for each of its runs.
 
     `published/full/rppo/fps30` stands for those of the package's own runs that keep their weights.
+    The exam may be that of a `track`, by its name, with another `split` of the track if one is
+    given: `evaluate(agent, track="core", split="folds-2")`.
     """
+    if track is not None:
+        if exam is not None:
+            raise ValueError("give an exam or a track, not both")
+        exam = exam_of(track, options.pop("split", None))
     if isinstance(agent, Path) or (isinstance(agent, str) and Path(agent).is_dir()):
         agent = Trained(partial(load_entrants, Path(agent)))
     elif isinstance(agent, str) and agent.startswith(PUBLISHED):
         agent = Trained(partial(load_published, agent.removeprefix(PUBLISHED)))
     return sit(agent, exam, **options)
+
+
+def exam_of(track: str, split: str | None = None, **changes: Any) -> Exam:
+    """The exam of a track, by its name; `split` is one that it trains with, by default the first.
+
+    `changes` are options of `make_exam` that leave the task as it is, such as a fresh exam.
+    """
+    registered = get_track(track)
+    if split is not None:
+        one_of(f"split of the track {track}", split, registered.splits)
+        changes["split"] = split
+    return registered.exam(**changes)
 
 
 def load_entrants(path: Path, task: Task) -> list[Entrant]:

@@ -33,6 +33,8 @@ from tapebench.base.files import (
     write_bytes,
     write_text,
 )
+from tapebench.base.names import one_of
+from tapebench.exam.exam import Exam
 from tapebench.runs import store
 
 SCHEMA = 1
@@ -238,6 +240,44 @@ def piece_files(folder: Path | None = None) -> list[Path]:
     """The JSON files of all pieces in a directory, by default those of the package."""
     folder = folder or Path(str(resources.files("tapebench").joinpath(FOLDER)))
     return sorted(folder.glob("*.json")) if folder.is_dir() else []
+
+
+def runs_of(name: str, exam: Exam) -> Path:
+    """The directory of the published runs of an agent on an exam.
+
+    `dqn` is what its track ran, `dqn-conv` also what an experiment with other networks did, and
+    `long/ppo` is that of a track. `ValueError` says which exams the agent did sit, or which agents
+    there are.
+    """
+    track, _, agent = name.rpartition("/")
+    sat: dict[str, list[tuple[str, Any]]] = {}
+    for about in piece_files():
+        document = read_json(about)
+        experiment, kind, _ = document["runs"].split("/")
+        of_track, is_variant, _ = experiment.partition("-networks-")
+        is_contest = of_track in (entry.partition("@")[0] for entry in (*CONTESTS, "lite", "core"))
+        if is_contest and track in ("", of_track):
+            network = document["spec"].get("config", {}).get("network")
+            labels = [] if is_variant else [kind]
+            labels += [f"{kind}-{network}"] if network else []
+            for label in labels:
+                sat.setdefault(label, []).append((document["runs"], document["spec"]["exam"]))
+    entries = sat[one_of("published agent", agent, sat)]
+    found = [runs for runs, identity in entries if identity == exam.identity]
+    if not found:
+        known = sorted({_in_words(identity) for _, identity in entries})
+        raise ValueError(
+            f"published:{name} did not sit this exam ({_in_words(exam.identity)}): it sat "
+            f"{'; '.join(known)}"
+        )
+    order = [entry.partition("@")[0] for entry in CONTESTS]
+    found.sort(key=lambda runs: [*order, runs.split("/")[0]].index(runs.split("/")[0]))
+    return directory() / found[0]
+
+
+def _in_words(identity: Mapping[str, Any]) -> str:
+    size = f"L = {identity['length']}, H = {identity['horizon']}"
+    return f"{identity['split']}, {size}, {identity['episodes']} tapes per rule"
 
 
 def directory() -> Path:

@@ -140,11 +140,13 @@ function explore(box, contest) {
     focusOn(buttons, row);
     detail.replaceChildren(...ruleDetail(contest, row));
     redrawAll();
+    return detail.querySelector(".choices") ?? detail;
   }
   box.append(colour.box, element("p", { class: "note" },
     "Darker is more. A thick border marks rules held out from training. Click a rule, or move with the arrow keys."),
   grid, detail);
-  paint(names[0]);
+  if (names.length) paint(names[0]);
+  contest.open = open;
 }
 
 function ruleDetail(contest, row) {
@@ -183,7 +185,9 @@ function episodes(contest, row) {
   const note = element("p", { class: "note" });
   const who = choice("Episode of", known.map((name) => [name, name]), () => load());
   const tape = choice("from start tape", contest.tapes.map((_, i) => [String(i), String(i + 1)]), () => load());
+  if (known.includes(contest.watched)) who.select.value = contest.watched;
   function load() {
+    contest.watched = who.select.value;  // the next rule shows the same player
     const number = Number(tape.select.value), start = parseTape(contest.tapes[number]);
     const actions = storedActions(contest, who.select.value, row, number)
       ?? searchedActions(contest, entry.rule, start) ?? [];
@@ -205,4 +209,22 @@ function episodes(contest, row) {
 for (const box of document.querySelectorAll(".explorer")) {
   const contest = report.contests.find((one) => one.slug === box.dataset.contest);
   if (contest) explore(box, contest);
+}
+
+// Leaderboards: the name of a row leads to its episodes.
+
+for (const board of document.querySelectorAll(".board")) {
+  const contest = report.contests.find((one) => one.slug === board.dataset.contest);
+  for (const head of board.querySelectorAll("tbody tr:not(.ceiling) th")) {
+    const name = head.textContent;
+    if (!contest || !Object.hasOwn(contest.episodes, name)) continue;
+    head.replaceChildren(element("a", {
+      href: `#watch-${contest.slug}`, title: `watch episodes of ${name}`,
+      onclick: (event) => {
+        event.preventDefault();
+        contest.watched = name;
+        contest.open(Number(board.dataset.first)).scrollIntoView();
+      },
+    }, name));
+  }
 }

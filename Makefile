@@ -3,12 +3,13 @@
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
+DOCS_VENV := .venv-docs
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps
 # Exact versions with their hashes, from wherever pip is told to look. A file that differs by a bit
 # is refused.
 LOCKED := $(PIP) --require-hashes --requirement
 
-.PHONY: bench test quick fuzz nightly lint browser throughput cost training-speed sweeps worlds croissant lock data clean
+.PHONY: bench test quick fuzz nightly lint browser throughput cost training-speed sweeps worlds croissant docs lock data clean
 
 # The baselines, then every agent of a track; `make bench TRACK=smoke` is over sooner.
 TRACK ?= lite
@@ -21,7 +22,7 @@ PYTEST := $(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reord
 TIMED = @began=$$(date +%s); $(1) \
   && echo "make $@: $$(($$(date +%s) - began)) seconds without the set-up"
 
-test: $(VENV)/.installed-dev browser
+test: $(VENV)/.installed-dev $(DOCS_VENV)/.installed browser
 	$(call TIMED,$(MAKE) --no-print-directory lint && $(PYTEST))
 
 # What starts no process, opens no browser and trains next to nothing.
@@ -69,6 +70,19 @@ sweeps: $(VENV)/.installed-dev
 worlds: $(VENV)/.installed-dev
 	$(VENV)/bin/python benchmarks/worlds.py
 
+# The documentation as a site, in build/site.
+docs: $(DOCS_VENV)/.installed
+	$(DOCS_VENV)/bin/python tools/site.py
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --quiet --strict --clean
+	@echo "make docs: $(CURDIR)/build/site/index.html"
+	@echo "  to search it: $(DOCS_VENV)/bin/python -m http.server --bind 127.0.0.1 --directory build/site"
+
+$(DOCS_VENV)/.installed: requirements-docs.lock
+	$(PYTHON) -m venv --clear $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps \
+	  --require-hashes --requirement requirements-docs.lock
+	touch $@
+
 # The shipped data, computed again. Tests compare it byte for byte.
 data: $(VENV)/.installed
 	$(VENV)/bin/python tools/make_data.py
@@ -97,10 +111,11 @@ lock:
 	  --find-links "$(TORCH_CPU)" --output-file requirements-torch.lock
 	echo 'torch==2.13.0' | $(RESOLVE) - --constraint requirements-dev.lock \
 	  --output-file requirements-torch-cuda.lock
+	$(RESOLVE) --group docs --output-file requirements-docs.lock
 	rm -r .lock-venv
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DOCS_VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -71,6 +71,7 @@ import shape_checks  # noqa: E402
 shape_checks.install()
 
 import sweeps  # noqa: E402
+from browsers import browser, visit  # noqa: E402, F401
 from tapebench import agents  # noqa: E402
 from tapebench.base import files  # noqa: E402
 from tapebench.runs import training  # noqa: E402

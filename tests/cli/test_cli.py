@@ -1,5 +1,6 @@
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -17,18 +18,72 @@ from tapebench.tasks import drawn, splits
 SUPPORT = Path(__file__).parents[1] / "support"
 
 
-@pytest.mark.parametrize("command", cli.COMMANDS)
+SUBCOMMANDS = [*cli.COMMANDS, *(f"splits {name}" for name in ("list", "show", "make", "audit"))]
+
+
+@pytest.mark.parametrize("command", SUBCOMMANDS)
 def test_help_has_two_examples_and_names_its_values(capsys, command):
-    code, out, _ = tape(capsys, command, "--help")
+    code, out, _ = tape(capsys, *command.split(), "--help")
     assert code == 0
-    assert sum(line.startswith(f"  tape {command}") for line in out.splitlines()) == 2
+    examples = {line for line in out.splitlines() if line.startswith(f"  tape {command}")}
+    assert len(examples) == 2
     assert not re.search(r"\b(STR|INT|FLOAT|PATH)\b", out)
+    for idle in ("None", "False", "MISSING", ""):
+        assert f"(default: {idle})" not in out
 
 
-def test_the_list_of_commands_has_a_sentence_for_each(capsys):
-    _, out, _ = tape(capsys, "--help")
-    assert all(f"• {name} " in out for name in cli.COMMANDS)
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_the_examples_in_a_help_are_understood(capsys, command):
+    help_text = tape(capsys, command, "--help")[1]
+    for example in re.findall(r"(?m)^  tape (.+)", help_text):
+        assert type(cli.parse(shlex.split(example))) is cli.load(command)
+
+
+def test_each_command_is_in_one_group_and_has_a_sentence_in_the_overview(capsys):
+    assert sum(map(len, cli.GROUPS.values())) == len(cli.COMMANDS)
+    code, out, err = tape(capsys, "--help")
+    assert (code, err) == (0, "")
+    for name in cli.COMMANDS:
+        assert len(re.findall(rf"(?m)^  {name} +\S", out)) == 1
+    for group in cli.GROUPS:
+        assert f"\n{group}\n" in out
     assert "For example" not in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_the_command_alone_gives_a_tour_of_commands_that_work(capsys):
+    code, out, err = tape(capsys)
+    assert (code, err) == (0, "")
+    steps = re.findall(r"(?m)^  tape (.+?)  ", out)
+    assert len(steps) == 5
+    for step in steps:
+        assert cli.parse(step.split()) is not None
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_an_unknown_command_is_one_line_with_the_nearest(capsys):
+    assert tape(capsys, "trian") == (
+        2,
+        "",
+        "tape: unknown command 'trian': did you mean 'train'?\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "old", "new"),
+    [(command, old, new) for command, names in cli.RENAMED.items() for old, new in names.items()],
+)
+def test_an_older_name_of_an_option_works_with_a_warning_and_is_not_in_the_help(
+    capsys, command, old, new
+):
+    out = tape(capsys, command, "--help")[1]
+    assert f"{new} " in out
+    assert f"{old} " not in out
+    assert cli.parse([command, old, "1"]) == cli.parse([command, new, "1"])
+    assert cli.parse([command, f"{old}=1"]) == cli.parse([command, new, "1"])
+    assert f"{old} of {command} is now called {new}" in capsys.readouterr().err
+    assert cli.rename_options(command, ["--", old]) == ["--", old]
+    assert capsys.readouterr().err == ""
 
 
 def test_splits_show_prints_one_json_document(capsys):
@@ -106,7 +161,7 @@ def test_a_shipped_split_is_made_again(capsys):
 
 
 def test_show_draws_in_the_terminal(capsys):
-    code, out, _ = tape(capsys, "show", "--rule", "204", "--policy", "flip-ones", "--length", "16")
+    code, out, _ = tape(capsys, "show", "--rules", "204", "--policy", "flip-ones", "--length", "16")
     assert code == 0
     assert "rule 204, flip-ones" in out
     assert "goal in" in out
@@ -123,7 +178,7 @@ def test_show_without_flips_draws_the_rule_alone(capsys):
 
 def test_show_writes_a_picture(capsys, tmp_path):
     path = tmp_path / "show.png"
-    code, _, err = tape(capsys, "show", "--rule", "30", "90", "--png", str(path))
+    code, _, err = tape(capsys, "show", "--rules", "30,90", "--png", str(path))
     assert code == 0
     assert "wrote" in err
     with Image.open(path) as image:
@@ -142,7 +197,7 @@ def test_show_writes_a_picture(capsys, tmp_path):
         (["splits", "make", "fps-0", "--out", "."], "it is a directory"),
         (["splits", "make", "fps30", "--seed", "5"], "need --generator"),
         (["splits", "make", "fps30", "--generator", "random"], "choose another name"),
-        (["show", "--rule"], "at least one rule"),
+        (["show", "--rules"], "at least one rule"),
         (["show", "--seed", "99999999999999999999999"], "a seed is an integer"),
         (["exact", "--length", "33"], "up to length 32, not 33"),
         (["exact", "--goal", "01"], "goal must have shape"),
@@ -165,16 +220,16 @@ def test_show_writes_a_picture(capsys, tmp_path):
             ["exact", "--family", "life", "--shape", "4x5", "--switch", "2", "--rules", "1,2"],
             "up to 16 cells",
         ),
-        (["show", "--family", "life", "--shape", "x", "--rule", "23/3"], "written like 5x5"),
+        (["show", "--family", "life", "--shape", "x", "--rules", "23/3"], "written like 5x5"),
         (["show", "--family", "ring2", "--policy", "optimal"], "use random, flip-ones, greedy"),
-        (["show", "--family", "life", "--rule", "23/3", "--png", "b.png"], "leave out --png"),
-        (["show", "--rule", "x"], "a number from 0 to 255, not 'x'"),
+        (["show", "--family", "life", "--rules", "23/3", "--png", "b.png"], "leave out --png"),
+        (["show", "--rules", "x"], "a number from 0 to 255, not 'x'"),
         (["oracle", "--objective", "fnal"], "did you mean 'final'"),
         (["oracle", "--side", "odd"], "unknown side 'odd'"),
         (["oracle", "--candidates", "0"], "at least 1"),
         (["oracle", "--seeds", "0"], "seeds must be at least 1"),
         (["oracle", "--by-type", "--export", "no/where.json"], "cannot write no/where.json"),
-        (["show", "--rule", "256"], "integer from 0 to 255, not 256"),
+        (["show", "--rules", "256"], "integer from 0 to 255, not 256"),
         (["show", "--length", "2"], "length must be from 3 to 1024"),
         (["show", "--policy", "greddy"], "did you mean 'greedy'"),
         (["show", "--episode", "-1"], "episode must be 0 or more"),
@@ -221,7 +276,7 @@ def test_exact_keys_rules_of_other_families_by_label(capsys):
 
 
 def test_show_draws_a_torus_as_boards(capsys):
-    sized = ("--family", "life", "--shape", "5x5", "--rule", "B3/S23", "B2/S")
+    sized = ("--family", "life", "--shape", "5x5", "--rules", "B3/S23", "B2/S")
     _, out, _ = tape(capsys, "show", *sized, "--policy", "none", "--horizon", "2")
     assert "rule B3/S23" in out
     boards = [line.split() for line in out.splitlines() if set(line) <= set("·█○◙ ")]
@@ -237,7 +292,7 @@ def test_exact_reads_what_is_shipped_at_32_cells(capsys):
 
 
 def test_oracle_prints_one_json_document(capsys):
-    small = ["--length", "8", "--episodes-per-rule", "2", "--seeds", "2", "--candidates", "8"]
+    small = ["--length", "8", "--episodes", "2", "--seeds", "2", "--candidates", "8"]
     code, out, _ = tape(capsys, "oracle", *small, "--json")
     document = json.loads(out)
     assert code == 0
@@ -247,7 +302,7 @@ def test_oracle_prints_one_json_document(capsys):
 
 
 def test_oracle_by_type_writes_its_export(capsys, tmp_path):
-    small = ["--length", "8", "--side", "ood", "--episodes-per-rule", "1", "--seeds", "1"]
+    small = ["--length", "8", "--side", "ood", "--episodes", "1", "--seeds", "1"]
     code, out, _ = tape(capsys, "oracle", *small, "--candidates", "8", "--by-type")
     assert code == 0
     assert "chaotic" in out
@@ -269,7 +324,11 @@ def test_unknown_options_exit_with_2_and_a_suggestion(capsys):
 
 
 def test_the_version_is_told(capsys):
-    assert tape(capsys, "--version")[1].startswith("tapebench ")
+    version, revision = re.fullmatch(
+        r"tapebench (\S+) \((\S+)\)\n", tape(capsys, "--version")[1]
+    ).groups()
+    made_with = files.provenance()
+    assert (version, revision) == (made_with["versions"]["tapebench"], made_with["revision"])
 
 
 def test_exact_knows_what_can_be_reached_when_the_rule_switches(capsys):
@@ -406,7 +465,60 @@ def test_query_and_power_ask_stored_runs(capsys, tmp_path):
     assert code == 0
     assert json.loads(out)["agents"][0]["seeds_needed"] == 17
     code, out, _ = tape(capsys, "power", *where)
-    assert "seeds needed" in out
+    assert "needed" in out
+
+
+@pytest.fixture
+def wide_results(tmp_path):
+    """Three runs with more columns than a window has room for."""
+    for seed in range(12):
+        with store.open_run(tmp_path, store.RunId("main", "dqn", "fps30", seed), {}) as run:
+            run.finish({"ood": {f"metric_{number}": number / 8 for number in range(20)}})
+    return tmp_path
+
+
+def test_a_row_that_is_too_wide_is_shown_column_by_column(capsys, wide_results):
+    code, out, _ = tape(capsys, "query", "select * from runs", "--results", str(wide_results))
+    assert code == 0
+    assert re.search(r"(?m)^ ood_metric_19 +2.375 *$", out)
+    assert max(map(len, out.splitlines())) <= 80
+    assert "row 10" in out
+    assert "row 11" not in out
+    assert "12 rows from 12 finished runs" in out
+    assert "the first 10 are shown" in out
+
+
+def test_a_query_prints_comma_separated_values(capsys, wide_results):
+    sql = "select seed, ood_metric_4 from runs order by seed"
+    _, out, _ = tape(capsys, "query", sql, "--results", str(wide_results), "--csv")
+    assert out.splitlines() == ["seed,ood_metric_4", *(f"{seed},0.5" for seed in range(12))]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "compare flip-ones random --length 8 --horizon 4 --episodes 2",
+        "evaluate flip-ones --length 8 --horizon 4 --episodes 2",
+        "splits list",
+        "splits audit fps30",
+        "exact --length 6",
+        "bayes --length 5",
+        "train dqn --options",
+        "bench --plan",
+    ],
+)
+def test_what_is_printed_fits_eighty_columns(capsys, command):
+    code, out, _ = tape(capsys, *command.split())
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    assert "…" not in out
+
+
+def test_a_summary_comes_before_its_table(capsys):
+    _, out, _ = tape(capsys, "exact", "--length", "6")
+    assert out.startswith("mean ceiling over 256 rules")
+    _, out, _ = tape(capsys, "splits", "audit", "fps30")
+    assert out.startswith("clean: no (")
 
 
 @pytest.mark.parametrize(

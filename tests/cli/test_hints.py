@@ -145,8 +145,8 @@ def test_tracks_and_experiments_that_are_not_shown_are_shown_by_the_commands_nam
 
 def test_the_advice_of_the_published_report_works(capsys):
     _, err = works(capsys, "report", "--published")
-    commands = re.findall(r"(tape report --published --tracks [\w@]+) shows them", err)
-    assert "tape report --published --tracks lite@2" in commands
+    commands = re.findall(r"(tape report --published --track [\w@]+) shows them", err)
+    assert "tape report --published --track lite@2" in commands
     for command in commands:
         works(capsys, *shlex.split(command)[1:], "--json")
 
@@ -164,7 +164,7 @@ def test_replaying_one_track_leaves_the_others_and_their_bundles_alone(runs, cap
         shutil.copytree(runs / f"tiny/dqn/fps30/s0{seed}", path)
         files.write_json(path / "spec.json", store.canonical_spec(other.id, other.as_dict()))
         store.mark(path)
-    works(capsys, "report", "runs", "--tracks", "lite@2", "--replay")
+    works(capsys, "report", "runs", "--track", "lite@2", "--replay")
     assert [path.name for path in (runs / "episodes").iterdir()] == ["other-dqn-fps30.tape"]
     store_bundle(runs / "stranger.tape")
     said = missing("runs", tracks=["lite@2"])
@@ -253,11 +253,11 @@ def test_options_are_listed_as_they_are_set(agent, capsys):
     out, _ = works(capsys, "train", agent, "--options")
     example = re.search(rf"tape train {agent} --set (.+)", out)[1].split()
     assert set(parse_options(agent, tuple(example))) == {pair.split("=")[0] for pair in example}
-    listed = dict(re.findall(r"│ (\w+)=(\S*) +│", out))
+    listed = dict(re.findall(r"(?m)^ (\w+)=(\S*) ", re.split(r"─ *\n", out)[1]))
     assert listed.keys() == vars(agents.configure(agent)).keys()
     pairs = tuple(f"{name}={value}" for name, value in listed.items() if value)
     assert agents.configure(agent, **parse_options(agent, pairs)) == agents.configure(agent)
-    assert "│ chunk=1000" in out
+    assert " chunk=1000" in out
     assert "Environment steps in one call of `train`" in out
 
 
@@ -341,7 +341,7 @@ def test_results_of_two_agents_are_not_pooled_unless_they_are_said_to_be_one(bun
     assert "--as NAME" in err
     out, _ = works(capsys, "unseen", *bundles, "--as", "mine")
     assert "mine, standard exam" in out
-    assert re.search(r"fps30 +│ 3 ", out)
+    assert re.search(r"fps30 +3 ", out)
 
 
 # What was computed is printed, whether or not it can be written

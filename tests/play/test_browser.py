@@ -2,12 +2,12 @@
 
 import re
 import secrets
-import shutil
 import threading
 
 import numpy as np
 import pytest
 
+from browsers import PHONE, WIDE, scrolls_sideways
 from stored_runs import EXAM, sit, store_bundle, store_runs
 from tapebench import play, report
 from tapebench.exam import bounds, bundle, regret
@@ -17,59 +17,6 @@ from tapebench.physics.families import elementary
 
 pytestmark = pytest.mark.slow  # nearly all of them start processes
 
-OPTIONS = (
-    "--no-sandbox",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-WIDE, PHONE = {"width": 1200, "height": 900}, {"width": 390, "height": 844}
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """A browser; its absence is a failure, for pages that nobody opened are not tested."""
-    from playwright.sync_api import sync_playwright
-
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.fail("there is no chromium to test the pages with: `make browser` installs it")
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=path, args=OPTIONS)
-        yield running
-        running.close()
-
-
-@pytest.fixture
-def visit(browser):
-    """Open pages; at the end nobody may have complained or asked for anything from elsewhere."""
-    contexts, complaints = [], []
-
-    def open_page(address, viewport=WIDE, scheme="light", own=()):
-        context = browser.new_context(viewport=viewport, color_scheme=scheme)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(60_000)
-        page.on("console", lambda said: complaints.append(f"{said.type}: {said.text}"))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on(
-            "request",
-            lambda request: (
-                None
-                if request.url.startswith((address, "data:", *own))
-                else complaints.append(request.url)
-            ),
-        )
-        page.goto(address)
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert complaints == []
-
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
@@ -77,10 +24,6 @@ def address(tmp_path_factory):
     root = store_runs(tmp_path_factory.mktemp("runs"))
     store_bundle(root / "first.tape")
     return report.write(report.make(root), root / "report").as_uri()
-
-
-def scrolls_sideways(page):
-    return page.evaluate("document.documentElement.scrollWidth > innerWidth")
 
 
 # The report

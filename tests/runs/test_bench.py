@@ -78,11 +78,14 @@ def same_runs(ours, theirs, count):
 
 def test_the_smoke_track_from_nothing_to_a_page(capsys, undisturbed):
     root, out, err = undisturbed
-    assert 0 < out.index("TAPE smoke: success by stratum") < out.index("TAPE smoke: strict success")
+    assert re.findall(r"(?m)^TAPE smoke: (.+?) *$", out)[:2] == [
+        "success by stratum",
+        "strict success",
+    ]
     assert out.rstrip().endswith(f"report: {root}/report/index.html")
     agents = {f"{name}-conv" for name in SMOKE.agents}
     for name in (*agents, "random", "flip-ones", "greedy", "mpc", "exact ceiling"):
-        assert re.search(rf"│ {name} ", out)
+        assert re.search(rf"(?m)^ {name} ", out)
     assert "runs are done" not in out
     assert "8/8" in err
     before = {path: (path / store.MARKER).stat().st_mtime_ns for path in load_results(root).paths}
@@ -389,7 +392,7 @@ def test_a_plan_lists_runs_and_their_time(capsys, tmp_path, finished):
     )
     assert code == 0
     assert err == ""
-    assert "lite/pearl/fps30/s04  about" in out
+    assert re.search(r"pearl +5 of 5 missing, about .+ each", out)
     assert "45 of 45 runs are missing: about" in out
     assert not (tmp_path / "no").exists()
     code, out, _ = tape(capsys, "bench", "--plan", "--json", "--agents", "dqn,ppo", "--seeds", "2")
@@ -453,7 +456,8 @@ def test_a_hundred_thousand_runs_are_planned_listed_and_resumed_in_seconds(tmp_p
         capsys, "bench", "--track", "full", "--seeds", "11112", "--plan", "--results", str(tmp_path)
     )
     assert code == 0
-    assert out.count("\n") == 9 * 11_112 + 1
+    assert "11,112 of 11,112 missing" in out
+    assert out.count("\n") < 20
     assert "99008 of 100008 runs are missing" in out
     plan = make_plan(full, tmp_path, seeds=range(11_112))
     queue = sweep.Queue(plan.todo)

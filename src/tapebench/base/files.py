@@ -249,7 +249,7 @@ def provenance(seconds: float | None = None) -> dict[str, Any]:
             "processor": _processor(),
             "cores": os.cpu_count(),
         },
-        "revision": _revision(),
+        "revision": revision(),
         "seconds": None if seconds is None else round(seconds, 3),
     }
 
@@ -266,7 +266,7 @@ def _processor() -> str:
 
 
 @cache
-def _revision() -> str | None:
+def revision() -> str | None:
     """The git revision of the source, with a + if it was changed; None outside a checkout.
 
     Read once per process: imported code does not change with the files.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from tapebench.cli.console import check_target, progress_bar, screen
+from tapebench.cli.console import check_target, make_table, progress_bar, screen
 
 if TYPE_CHECKING:
     import numpy as np
@@ -246,10 +246,8 @@ def _read_weights(path: Path) -> dict[int, int]:
 
 
 def _print(document: dict[str, Any]) -> None:
-    from rich.table import Table
-
     title = f"What can be reached, L = {document['length']}, H = {document['horizon']}"
-    table = Table("rules", "number", "rule unknown", "rule known", "cost", title=title)
+    table = make_table("rules", "number", "rule unknown", "rule known", "cost", title=title)
 
     def add(name: str, number: int | str, blind: float, ceiling: float) -> None:
         figures = blind, ceiling, ceiling - blind
@@ -270,7 +268,7 @@ def _print(document: dict[str, Any]) -> None:
     console.print(table)
     if any("blind_alone" in group for group in groups.values()):
         title = "The same for players that play for these rules alone"
-        alone = Table("rules", "number", "memoryless, at least", "rule unknown", title=title)
+        alone = make_table("rules", "number", "memoryless, at least", "rule unknown", title=title)
         for name, group in groups.items():
             least = group.get("memoryless_at_least")
             cell = "–" if least is None else f"{least:.6f}"
@@ -288,13 +286,11 @@ def _print(document: dict[str, Any]) -> None:
 
 
 def _print_support(document: dict[str, dict[str, Any]]) -> None:
-    from rich.table import Table
-
     title = (
         "What missing support costs: success on held-out rules, by the choice among tied moves "
         "(worst and best: as suits each rule least and most, which no one player can)"
     )
-    table = Table("prior", "worst", "uniform", "best", title=title)
+    table = make_table("prior", "worst", "uniform", "best", title=title)
     for name, row in document.items():
         reached = row["held_out"]
         table.add_row(name, *(f"{reached[ties]:.6f}" for ties in ("worst", "uniform", "best")))

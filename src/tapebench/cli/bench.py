@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from tapebench.base.names import one_of
-from tapebench.cli.console import error_line, name_damage, progress, screen
+from tapebench.cli.console import error_line, make_table, name_damage, progress, screen
 from tapebench.cli.progress import live_table
 from tapebench.cli.train import name_remade, parse_seeds
 
@@ -73,11 +74,11 @@ class Bench:
     split: Annotated[str | None, tyro.conf.arg(metavar="SPLIT")] = None
     """Split other than the track's."""
     seeds: Annotated[str | None, tyro.conf.arg(metavar="SEEDS")] = None
-    """A number of seeds, or some of them like 3,7; by default those of the track."""
-    results: Annotated[Path, tyro.conf.arg(metavar="DIR", aliases=["--out"])] = Path("runs")
+    """A number of seeds, or a list like 3,7; by default those of the track."""
+    results: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs")
     """Results directory; the page goes to DIR/report/index.html."""
     plan: bool = False
-    """Only list the runs, with the time that they will take."""
+    """Only say which runs are missing, and how long they will take."""
     executor: Annotated[str, tyro.conf.arg(metavar="EXECUTOR")] = "local"
     """local, vmap (seeds in one program, for a GPU), ray (extra: ray) or slurm (extra: slurm)."""
     workers: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
@@ -253,7 +254,7 @@ class Bench:
 
 
 def print_plan(planned: Plan, slots: int, as_json: bool) -> None:
-    """Every run with its state and estimated time; plain text, as there may be very many."""
+    """What is missing and how long it takes, by agent; as JSON run by run."""
     from tapebench.runs.plan import duration
 
     todo = {spec.id for spec in planned.todo}
@@ -271,19 +272,22 @@ def print_plan(planned: Plan, slots: int, as_json: bool) -> None:
         print(json.dumps({**document, "at_a_time": slots, "seconds": round(total, 1)}))
         return
     takes = {agent: duration(seconds) for agent, seconds in planned.seconds.items()}
-    text = "\n".join(
-        f"{spec.id}  {'about ' + takes[spec.agent] if spec.id in todo else 'done'}"
-        + (f"  damaged: {planned.damaged[str(spec.id)]}" if str(spec.id) in planned.damaged else "")
-        for spec in planned.specs
-    )
-    print(text)
     missing = f"{len(planned.todo)} of {len(planned.specs)} runs are missing"
     print(f"{missing}: about {duration(total)}, {slots} at a time")
+    runs_of = Counter(spec.agent for spec in planned.specs)
+    left_of = Counter(spec.agent for spec in planned.todo)
+    for agent, count in runs_of.items():
+        left = left_of[agent]
+        state = f"{left:,} of {count:,} missing, about {takes[agent]} each" if left else "done"
+        print(f"  {agent:<10} {state}")
+    for run, reason in planned.damaged.items():
+        print(f"  damaged: {run}: {reason}")
+    print("--json lists every run")
 
 
 def print_summary(summary: Summary, out: Path) -> None:
     """Success by stratum, the report's main table, what it lacks, and in red what failed."""
-    from rich.table import Column, Table
+    from rich.table import Column
 
     from tapebench.exam.bounds import NOT_COMPUTED
     from tapebench.exam.by_stratum import ABOUT
@@ -302,7 +306,7 @@ def print_summary(summary: Summary, out: Path) -> None:
             if "return" not in column.name and not column.name.startswith("impossible")
         ]
         first, *others = (made.columns[place].name for place in places)
-        table = Table(
+        table = make_table(
             Column(first, no_wrap=True),
             *(Column(name, justify="right", overflow="fold") for name in others),
             title=f"{summary.title}: {made.title.lower()}",

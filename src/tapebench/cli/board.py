@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from tapebench.cli.console import progress, screen
+from tapebench.cli.console import make_table, progress, screen
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,6 @@ class Board:
     """Print the content of board.json."""
 
     def run(self) -> None:
-        from rich.table import Table
-
         from tapebench import report
         from tapebench.report.board import table
         from tapebench.runs import board as boards
@@ -50,7 +48,7 @@ class Board:
             for standing in board.standings:
                 shown = table(standing).select(range(4))
                 columns = (column.name for column in shown.columns)
-                drawn = Table(*columns, title=f"{standing.title}: {shown.title}")
+                drawn = make_table(*columns, title=f"{standing.title}: {shown.title}")
                 for texts in shown.texts():
                     drawn.add_row(*texts)
                 console.print(drawn)

@@ -7,33 +7,85 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import is_dataclass
+from functools import cache
+from inspect import isclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Column, Table
 
     from tapebench.physics.family import Family
     from tapebench.runs.results import Damage, Results
 
 
+@cache
+def hide_idle_defaults(options: type) -> None:
+    """Leave defaults out of the help that say nothing: none, empty, and a flag that is off.
+
+    tyro takes this for one argument at a time, so it is written into the annotations.
+    """
+    import tyro
+
+    hint = tyro.conf.arg(help_behavior_hint=default_hint)
+    for name, annotation in get_type_hints(options, include_extras=True).items():
+        groups = [*option_groups(annotation)]
+        for group in groups:
+            hide_idle_defaults(group)
+        if not groups:
+            options.__annotations__[name] = Annotated[annotation, hint]
+
+
+def option_groups(annotation: Any) -> Iterator[type]:
+    """The dataclasses within a type: options that belong together, or subcommands."""
+    if isclass(annotation) and is_dataclass(annotation):
+        yield annotation
+    for part in get_args(annotation):
+        yield from option_groups(part)
+
+
+def default_hint(default: str) -> str:
+    """What follows the help of an argument with this default."""
+    is_idle = default in ("", "None", "False") or default.startswith("MISSING")
+    return "" if is_idle else f"(default: {default})"
+
+
 def report(
     document: dict[str, Any],
     as_json: bool,
-    title: str,
+    title: str | None,
     columns: Sequence[str],
     rows: Sequence[Sequence[str]],
 ) -> None:
     """Print figures as one JSON document or as a table."""
-    from rich.table import Table
-
     if as_json:
         print(json.dumps(document))
         return
-    table = Table(*columns, title=title)
+    table = make_table(*columns, title=title)
     for row in rows:
         table.add_row(*row)
     screen().print(table)
+
+
+def make_table(
+    *columns: Column | str, title: str | None = None, caption: str | None = None
+) -> Table:
+    """A table in the style of all of them, which spends little of 80 columns on lines."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    return Table(
+        *columns,
+        title=title,
+        caption=caption,
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        title_justify="left",
+        caption_justify="left",
+    )
 
 
 def screen(stderr: bool = False) -> Console:
@@ -84,6 +136,11 @@ def parse_rule(text: str, family: Family) -> int:
     )
 
 
+def separate_rules(text: str) -> list[str]:
+    """The rules between commas; those in {n,2,2} separate nothing."""
+    return re.split(r",(?![^{]*\})", text)
+
+
 def parse_rules(text: str, family: Family | None = None) -> str | list[int]:
     """`all`, `train` and `test` as they are; else rules separated by commas, of a family by label.
 
@@ -92,8 +149,7 @@ def parse_rules(text: str, family: Family | None = None) -> str | list[int]:
     if text in ("all", "train", "test"):
         return text
     if family is not None and family.name != "elementary":
-        # The commas in {n,2,2} separate nothing.
-        return [family.parse(part) for part in re.split(r",(?![^{]*\})", text)]
+        return [family.parse(part) for part in separate_rules(text)]
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:

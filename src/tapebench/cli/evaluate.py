@@ -15,6 +15,7 @@ from tapebench.cli.console import (
     check_target,
     ends,
     free_name,
+    make_table,
     name_damage_in,
     parse_rules,
     parse_size,
@@ -378,29 +379,27 @@ def describe_conditions(conditions: Conditions) -> str:
 
 def print_score(document: dict[str, Any]) -> None:
     """The score as tables: by stratum, then as a whole, by type and by trial."""
-    from rich.table import Table
-
     from tapebench.exam.seating import Conditions
 
     console = screen()
     print_strata(document)
     title = (
         f"Strict success on {document['split']}, {describe_size(document)}, "
-        f"H = {document['horizon']}, {document['exam']} exam"
+        f"H = {document['horizon']}, {document['exam']} exam; 95% over {document['interval_over']}"
     )
     if "switch" in document:
         title += f", the rule switches at {', '.join(map(str, document['switch']))}"
-    table = Table("policy", "", "ID", "OOD", "drop", title=title)
+    table = make_table("policy", "ID", "OOD", "drop", title=title)
     subsets = [name for name in ("id", "ood") if document[name]]
     both = len(subsets) == 2
 
-    def add(label: str, note: str, values: Sequence[Any], digits: int = 3) -> None:
+    def add(label: str, values: Sequence[Any], digits: int = 3) -> None:
         id_value, ood_value = values
         if id_value is None and ood_value is None:
             return
         drop = f"{id_value - ood_value:+.{digits}f}" if None not in values else ""
         shown = ["" if value is None else f"{value:.{digits}f}" for value in values]
-        table.add_row(label, note, *shown, drop)
+        table.add_row(label, *shown, drop)
 
     def of(key: str) -> list[Any]:
         return [document[name][key] if document[name] else None for name in ("id", "ood")]
@@ -408,32 +407,31 @@ def print_score(document: dict[str, Any]) -> None:
     conditions = Conditions(**document["conditions"])
     table.add_row(
         ", ".join([document["policy"], *conditions.remarks]),
-        f"95% over {document['interval_over']}",
         *(
-            f"{document[name]['success']:.3f} {ends(document[name]['interval'])}"
+            f"{document[name]['success']:.3f}\n{ends(document[name]['interval'])}"
             if document[name]
             else ""
             for name in ("id", "ood")
         ),
-        f"{document['drop']:+.3f} {ends(document['drop_interval'])}" if both else "",
+        f"{document['drop']:+.3f}\n{ends(document['drop_interval'])}" if both else "",
     )
     for name, line in document["lines"].items():
-        note = {"mpc": "planner, true rule", "greedy": "true rule"}.get(name, "learns nothing")
-        add(name, note, [line.get("id"), line.get("ood")])
-    add("exact ceiling", "best possible", of("ceiling"))
+        label = f"{name} (knows the rule)" if name in ("mpc", "greedy") else name
+        add(label, [line.get("id"), line.get("ood")])
+    add("exact ceiling", of("ceiling"))
     is_elementary = "family" not in document
     table.add_section()
     table.add_row(f"more of {document['policy']}")
-    add("", "ON: % of mpc", of("on"), digits=1)
-    add("", "share of the ceiling", of("normalised"))
-    add("", "on solvable rules", of("success_on_solvable"))
-    add("", f"macro over {'types' if is_elementary else 'densities'}", of("macro_success"))
+    add("ON: % of mpc", of("on"), digits=1)
+    add("share of the ceiling", of("normalised"))
+    add("on solvable rules", of("success_on_solvable"))
+    add(f"macro over {'types' if is_elementary else 'densities'}", of("macro_success"))
     for tolerance in next(document[name] for name in subsets)["soft_success"]:
         soft = [value and value[tolerance] for value in of("soft_success")]
-        add("", f"within {float(tolerance):.2g} of goal", soft)
-    add("", "final distance", of("final_distance"))
-    add("", "AUC distance", of("auc_distance"))
-    add("", "return", of("return"), digits=2)
+        add(f"within {float(tolerance):.2g} of goal", soft)
+    add("final distance", of("final_distance"))
+    add("AUC distance", of("auc_distance"))
+    add("return", of("return"), digits=2)
     console.print(table)
     if document["diverged"]:
         console.print(
@@ -447,12 +445,14 @@ def print_score(document: dict[str, Any]) -> None:
         console.print(f"made {describe_conditions(conditions)}")
     if document.get("drop_composition") is not None:
         console.print(
-            f"of the drop {document['drop']:+.3f}, {document['drop_composition']:+.3f} comes from "
-            f"which rules are held out and {document['drop_rest']:+.3f} is left for generalisation"
+            f"drop {document['drop']:+.3f} = {document['drop_composition']:+.3f} from how hard the "
+            f"held-out rules are {document['drop_rest']:+.3f} from all else, generalisation "
+            "included",
+            highlight=False,
         )
     if "lesions" in document:
         print_lesions(document["lesions"])
-    kinds = Table(
+    kinds = make_table(
         *("type", "subset", "rules", "success", "ceiling", "return"),
         title="By type" if is_elementary else "By the share of ones in the rule's table",
     )
@@ -465,7 +465,7 @@ def print_score(document: dict[str, Any]) -> None:
             )
     console.print(kinds)
     if "by_trial" in document:
-        trials = Table("trial", *(name.upper() for name in subsets), title="By trial")
+        trials = make_table("trial", *(name.upper() for name in subsets), title="By trial")
         for number, row in enumerate(document["by_trial"], 1):
             trials.add_row(str(number), *(f"{row[name]:.3f}" for name in subsets))
         console.print(trials)
@@ -473,7 +473,7 @@ def print_score(document: dict[str, Any]) -> None:
 
 def print_strata(document: dict[str, Any]) -> None:
     """Success by stratum, beyond-reflex first, next to baselines and bounds."""
-    from rich.table import Column, Table
+    from rich.table import Column
 
     from tapebench.exam import bounds
     from tapebench.exam.by_stratum import ABOUT
@@ -489,7 +489,7 @@ def print_strata(document: dict[str, Any]) -> None:
         for side, row in sides.items()
     ]
     heads = (f"{kind}\n{side.upper()} ({row['rules']})" for kind, side, row in rows)
-    table = Table(
+    table = make_table(
         "policy",
         *(Column(head, justify="right") for head in heads),
         title=f"Success by stratum, with the number of rules; 95% over {document['interval_over']}",
@@ -539,8 +539,6 @@ def print_strata(document: dict[str, Any]) -> None:
 
 def print_lesions(document: dict[str, Any] | str) -> None:
     """What is lost when a memory is exchanged within an episode."""
-    from rich.table import Table
-
     console = screen()
     if isinstance(document, str):
         console.print(f"lesions: none, {document}")
@@ -552,7 +550,7 @@ def print_lesions(document: dict[str, Any] | str) -> None:
         return [f"{row['lost']:+.3f} {ends(row['interval'])}" if row else "" for row in losses]
 
     title = "Success lost by lesions of memory, once or from then on; 95% over rules"
-    table = Table("memory", "after steps", "ID", "OOD", title=title)
+    table = make_table("memory", "after steps", "ID", "OOD", title=title)
     for kind in ("swapped on", "sham", "same tape", "swapped", "cleared"):
         for place, step in enumerate(document["steps"]):
             table.add_row(kind, str(step), *cells(document[kind], place))
@@ -588,12 +586,10 @@ def print_lesions(document: dict[str, Any] | str) -> None:
 
 def print_contexts(document: dict[str, Any]) -> None:
     """The scores of one agent by what it is given about the rule, and the gaps between them."""
-    from rich.table import Table
-
     sides = [side for side in ("id", "ood") if side in document]
     heads = (f"{side.upper()} ({document[side]['rules']} rules)" for side in sides)
     title = f"{document['policy']} on {document['split']}, by what it is given"
-    table = Table("", *heads, title=title)
+    table = make_table("", *heads, title=title)
     labels = {"ceiling": "exact ceiling", "rule": "rule", "evidence": "exact evidence"}
     for name in ("ceiling", "rule", "evidence", "none"):
         if name in document[sides[0]]:
@@ -608,19 +604,17 @@ def print_contexts(document: dict[str, Any]) -> None:
 
 def print_comparison(document: dict[str, Any]) -> None:
     """The comparison as a table, what is beyond reflex first."""
-    from rich.table import Table
-
     from tapebench.exam.by_stratum import ABOUT
 
-    columns = ["", "A", "B", "A - B", "95%", "rules won : lost"]
+    columns = ["", "A", "B", "A - B", "95%", "rules\nwon : lost"]
     over_seeds = document["interval_over"] == "seeds"
     if over_seeds:
-        columns += ["95%, rules drawn too", "P(A > B)", "p (Holm)"]
+        columns += ["P(A > B)", "p (Holm)"]
     names = (
         f"{side.upper()} = {', '.join([document[side], *document['remarks'][side]])}"
         for side in ("a", "b")
     )
-    table = Table(*columns, title="; ".join(names))
+    table = make_table(*columns, title="; ".join(names))
 
     def add(label: str, row: dict[str, Any] | None) -> None:
         if row is None:
@@ -629,8 +623,9 @@ def print_comparison(document: dict[str, Any]) -> None:
         cells = [label, f"{row['a']:.3f}", f"{row['b']:.3f}", f"{row['difference']:+.3f}"]
         cells += [ends(row["interval"]), f"{row['rules_won']} : {row['rules_lost']}"]
         if over_seeds:
-            wider = row.get("interval_over_rules_too")
-            cells += [ends(wider) if wider else "", f"{row['improvement']:.2f}"]
+            if wider := row.get("interval_over_rules_too"):
+                cells[4] += f"\n{ends(wider)}"
+            cells.append(f"{row['improvement']:.2f}")
             cells.append(f"{row['p_holm']:.2g}" if "p_holm" in row else "")
         table.add_row(*cells)
 
@@ -647,9 +642,10 @@ def print_comparison(document: dict[str, Any]) -> None:
         "episodes": "episode by episode",
         "rules": "rule by rule, as published results keep means by rule",
     }
+    below = "; below it, of rules drawn too" if over_seeds else ""
     console.print(
         f"interval over {document['interval_over']}, paired on the same exam "
-        f"{pairs[document['paired_by']]}"
+        f"{pairs[document['paired_by']]}{below}"
     )
     if document["no_strata"]:
         console.print(f"no success by stratum: {document['no_strata']}")

@@ -13,6 +13,7 @@ import tyro
 from tapebench.cli.console import (
     check_target,
     ends,
+    make_table,
     parse_rule,
     parse_rules,
     parse_size,
@@ -20,6 +21,7 @@ from tapebench.cli.console import (
     progress_bar,
     report,
     screen,
+    separate_rules,
 )
 
 if TYPE_CHECKING:
@@ -32,12 +34,12 @@ class Show:
     """Draw an episode as a space-time diagram: time runs down, flips are marked.
 
     For example:
-      tape show --rule 30 108
-      tape show --family life --shape 8x8 --rule B3/S23 --policy greedy
+      tape show --rules 30,108
+      tape show --family life --shape 8x8 --rules B3/S23 --policy greedy
     """
 
-    rule: Annotated[tuple[str, ...], tyro.conf.arg(metavar="RULE [RULE ...]")] = ("30",)
-    """Rules to draw, side by side, by number or label."""
+    rules: Annotated[tuple[str, ...], tyro.conf.arg(metavar="RULES")] = ("30",)
+    """Rules to draw, side by side, by number or label, like 30,108 or B3/S23."""
     family: Annotated[str, tyro.conf.arg(metavar="FAMILY")] = "elementary"
     """elementary, ring2 (five cells on a ring) or life (on a torus)."""
     policy: Annotated[str, tyro.conf.arg(metavar="POLICY")] = "random"
@@ -63,13 +65,14 @@ class Show:
         from tapebench.tasks import render
 
         family = families.get(self.family)
-        if not self.rule:
-            raise ValueError("name at least one rule: --rule 30")
+        if not self.rules:
+            raise ValueError("name at least one rule: --rules 30")
         if self.png is not None:
             check_target(self.png)
             if family.dimensions > 1:
                 raise ValueError("a picture is drawn of rings alone: leave out --png")
-        panels = [self._panel(parse_rule(rule, family), family) for rule in self.rule]
+        rules = [rule for text in self.rules for rule in separate_rules(text)]
+        panels = [self._panel(parse_rule(rule, family), family) for rule in rules]
         if self.png is not None:
             from tapebench.base import files
             from tapebench.report.figures import spacetimes
@@ -171,8 +174,6 @@ class Exact:
     """Print one JSON document."""
 
     def run(self) -> None:
-        from rich.table import Table
-
         from tapebench.physics import exact, families
         from tapebench.tasks.task import make_task, parse_space
 
@@ -226,21 +227,19 @@ class Exact:
             print(json.dumps(document))
             return
         title = f"Exact reachability, {_size(task)}, H = {horizon}"
-        table = Table("rule", "solvable", "worst case (steps)", "mean (steps)", title=title)
+        table = make_table("rule", "solvable", "worst case (steps)", "mean (steps)", title=title)
         for rule, answer in solved.items():
             row = f"{answer.solvable:.6f}", str(answer.max_steps), f"{answer.mean_steps:.3f}"
             table.add_row(family.label(rule), *row)
         console = screen()
-        console.print(table)
         everywhere = sum(answer.solvable == 1 for answer in solved.values())
         console.print(
             f"mean ceiling over {len(solved)} rules: {mean:.4f}; "
             f"solvable from every tape: {everywhere} rules"
         )
+        console.print(table)
 
     def _print_switching(self, task: Task) -> None:
-        from rich.table import Table
-
         from tapebench.physics import switching
 
         if task.noise:
@@ -278,19 +277,17 @@ class Exact:
             f"Exact reachability, {_size(task)}, H = {task.horizon}, "
             f"rules and times known, switch at {steps}"
         )
-        table = Table("rules", "solvable", "worst case (steps)", "mean (steps)", title=title)
+        table = make_table("rules", "solvable", "worst case (steps)", "mean (steps)", title=title)
         for rules, reach in list(by_sequence.items())[:SHOWN_SEQUENCES]:
             row = f"{reach.solvable:.6f}", str(reach.max_steps), f"{reach.mean_steps:.3f}"
             table.add_row(", ".join(map(task.family.label, rules)), *row)
         console = screen()
+        console.print(f"mean ceiling over {len(by_sequence)} sequences of rules: {mean:.4f}")
         console.print(table)
         if len(by_sequence) > SHOWN_SEQUENCES:
             console.print(f"the first {SHOWN_SEQUENCES} of them; --json prints all")
-        console.print(f"mean ceiling over {len(by_sequence)} sequences of rules: {mean:.4f}")
 
     def _print_noisy(self, task: Task) -> None:
-        from rich.table import Table
-
         from tapebench.physics import exact
 
         exact.check_reach(task.space, exact.NOISE_LENGTH)
@@ -315,15 +312,15 @@ class Exact:
             print(json.dumps(document))
             return
         title = f"Best success with the rule known, {_size(task)}, H = {task.horizon}"
-        table = Table("rule", f"noise {task.noise:g}", title=title)
+        table = make_table("rule", f"noise {task.noise:g}", title=title)
         for rule, ceiling in ceilings.items():
             table.add_row(label(rule), f"{ceiling:.6f}")
         console = screen()
-        console.print(table)
         console.print(
             f"mean ceiling over {len(ceilings)} rules, from start tapes other than the goal: "
             f"{mean:.4f}"
         )
+        console.print(table)
 
 
 def _head(task: Task) -> dict[str, Any]:
@@ -377,8 +374,8 @@ class Oracle:
     horizon: Annotated[int | None, tyro.conf.arg(metavar="STEPS")] = None
     """Steps per episode; by default as many as there are cells, or those that the rules of the
     split are drawn for."""
-    episodes_per_rule: Annotated[int, tyro.conf.arg(metavar="N")] = 20
-    """Exam tapes per rule."""
+    episodes: Annotated[int, tyro.conf.arg(metavar="N")] = 20
+    """Start tapes for every rule."""
     seeds: Annotated[int, tyro.conf.arg(metavar="N")] = 5
     """Seeds of the planner's own samples."""
     by_type: bool = False
@@ -399,7 +396,7 @@ class Oracle:
         from tapebench.tasks import splits
         from tapebench.tasks.task import make_task
 
-        for name in ("episodes_per_rule", "seeds"):
+        for name in ("episodes", "seeds"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.by_type:
@@ -424,7 +421,7 @@ class Oracle:
             **_describe_laws(task),
             "length": task.length,
             "horizon": horizon,
-            "episodes_per_rule": self.episodes_per_rule,
+            "episodes_per_rule": self.episodes,
         }
         if self.sweep:
             self._report_sweep(head, task)
@@ -438,7 +435,7 @@ class Oracle:
             "seeds": self.seeds,
         }
         with progress_bar("planning, by seed", self.seeds) as advance:
-            runs = score.run_seeds(policy, task, self.episodes_per_rule, self.seeds, advance)
+            runs = score.run_seeds(policy, task, self.episodes, self.seeds, advance)
         if self.by_type:
             document = head | {"by_type": score.by_type(runs)}
             files.write_text(self.export, json.dumps(document, indent=2) + "\n")
@@ -482,7 +479,7 @@ class Oracle:
         combinations = len(OBJECTIVES) * len(mpcs.SWEEP_PLANS) * len(mpcs.SWEEP_CANDIDATES)
         points = []
         with progress_bar("sweep", combinations) as advance:
-            for point in mpcs.sweep(task, self.episodes_per_rule):
+            for point in mpcs.sweep(task, self.episodes):
                 points.append(point)
                 advance(point)
         rows = [

@@ -21,7 +21,7 @@ class Report:
 
     For example:
       tape report runs --replay
-      tape report --published --tracks full
+      tape report --published --track full
     """
 
     directory: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="[DIR]")] = None
@@ -30,7 +30,7 @@ class Report:
     """Results directory; the page goes to DIR/report/index.html."""
     published: bool = False
     """Report on the results that come with the package; the page goes to DIR/published."""
-    tracks: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TRACK ...")] = ()
+    track: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TRACK ...")] = ()
     """Tracks to report on, like full long; by default all, and with --published those on which
     agents are compared."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
@@ -50,10 +50,10 @@ class Report:
         from tapebench import report
         from tapebench.runs import published as shipped
 
-        if self.tracks:
+        if self.track:
             from tapebench.runs.tracks import get_track
 
-            for track in self.tracks:
+            for track in self.track:
                 get_track(track)
         root_of_runs = self.directory or self.results
         root = shipped.directory() if self.published else root_of_runs
@@ -63,7 +63,7 @@ class Report:
         if self.check:
             self.check_files(root)
             return
-        tracks = self.tracks or (shipped.CONTESTS if self.published else ())
+        tracks = self.track or (shipped.CONTESTS if self.published else ())
         if self.replay:
             from tapebench.runs import evaluation
 

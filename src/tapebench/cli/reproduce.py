@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from tapebench.base.names import one_of
-from tapebench.cli.console import name_damage, parse_rules, screen
+from tapebench.cli.console import make_table, name_damage, parse_rules, screen
 from tapebench.cli.train import make_runs
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class Reproduce:
         self, by_name: dict[str, Experiment], results_by_name: dict[str, ExperimentResults]
     ) -> None:
         """Every experiment: what it is for, what is there, and how long the rest takes."""
-        from rich.table import Column, Table
+        from rich.table import Column
 
         from tapebench.runs.plan import duration, estimate_seconds
 
@@ -200,7 +200,7 @@ class Reproduce:
         if self.json:
             print(json.dumps({"track": track, "experiments": rows}))
             return
-        table = Table(
+        table = make_table(
             Column("experiment", no_wrap=True),
             "what it shows",
             "of the paper",
@@ -252,7 +252,7 @@ class Reproduce:
 
 def print_table(table: Any) -> None:
     """A table of the report on a terminal."""
-    from rich.table import Column, Table
+    from rich.table import Column
 
     from tapebench.report.tables import PROSE
 
@@ -264,7 +264,7 @@ def print_table(table: Any) -> None:
         else Column(column.name, overflow="fold")
         for index, column in enumerate(table.columns)
     ]
-    shown = Table(
+    shown = make_table(
         *columns,
         title=table.title,
         caption=table.caption,

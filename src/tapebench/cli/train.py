@@ -20,7 +20,7 @@ import tyro
 
 from tapebench.agents import NAMES
 from tapebench.base.names import one_of
-from tapebench.cli.console import parse_rules, screen
+from tapebench.cli.console import make_table, parse_rules, screen
 
 if TYPE_CHECKING:
     from tapebench.runs.tracks import Track
@@ -205,22 +205,19 @@ class Train:
         return interval, last
 
     def _list_options(self) -> None:
-        from rich.table import Column, Table
+        from rich.table import Column
 
         from tapebench import agents
 
         config = agents.configure(self.agent)
         about = field_docstrings(type(config))
-        table = Table(
+        table = make_table(
             Column("name=default", no_wrap=True), "what it does", title=f"Options of {self.agent}"
         )
         for field in fields(config):
             value = _written(getattr(config, field.name))
             table.add_row(f"{field.name}={value}", about.get(field.name, ""))
-        console = screen()
-        if not console.is_terminal:
-            console.width = max(console.width, 120)
-        console.print(table)
+        screen().print(table)
         print(f"set them like this: tape train {self.agent} --set learning_rate=0.001 width=128")
 
 
@@ -418,9 +415,9 @@ def runs_shown(total: int, done: int) -> Iterator[Any]:
 
 def print_summaries(summaries: dict[str, Any]) -> None:
     """One line for each run, in red if it diverged, and the mean of those that did not."""
-    from rich.table import Column, Table
+    from rich.table import Column
 
-    table = Table(
+    table = make_table(
         Column("run", no_wrap=True),
         "ID success",
         "OOD success",

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from tapebench.cli.console import ends, name_damage_in, screen
+from tapebench.cli.console import ends, make_table, name_damage_in, screen
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,8 @@ class Unseen:
 
 def print_unseen(document: dict[str, Any]) -> None:
     """What an unseen law costs, as a table and a sentence."""
-    from rich.table import Table
-
     title = f"{', '.join([*document['names'], *document['remarks']])}, {document['exam']} exam"
-    table = Table("split", "seeds", "ID", "OOD", "drop", "cost of being held out", title=title)
+    table = make_table("split", "seeds", "ID", "OOD", "drop", "cost of being held out", title=title)
     for split, row in document["splits"].items():
         means = (f"{row[side]:.3f}" for side in ("id", "ood"))
         table.add_row(
@@ -93,26 +91,25 @@ def print_unseen(document: dict[str, Any]) -> None:
 
 def print_folds(documents: Sequence[dict[str, Any]]) -> None:
     """The cost of unseen over folds: a line for every agent and stratum, and what is missing."""
-    from rich.table import Column, Table
+    from rich.table import Column
 
     console = screen()
-    if not console.is_terminal:
-        console.width = max(console.width, 110)
-    table = Table(
-        *(Column(name, no_wrap=True) for name in ("agent", "rules", "")),
+    table = make_table(
+        *(Column(name, no_wrap=True) for name in ("rules", "")),
         *(Column(name, justify="right") for name in ("seen", "unseen")),
-        *("cost of unseen", Column("smallest to tell", justify="right"), "runs"),
+        *("cost of unseen", Column("smallest\nto tell", justify="right")),
+        Column("runs", justify="right"),
         title="Each rule trained on by some runs, held out by others",
     )
     for number, document in enumerate(documents):
         if number:
             table.add_section()
         name = "/".join(part for part in (document["experiment"], document["agent"]) if part)
+        table.add_row(name)
         for stratum, row in document["cost"].items():
             means = (f"{row[side]['mean']:.3f}" for side in ("seen", "unseen"))
             figures = cost_text(row["cost"]), f"{row['smallest']:.3f}", str(row["runs"])
-            table.add_row(name, stratum, str(row["rules"]), *means, *figures)
-            name = ""
+            table.add_row(f"  {stratum}", str(row["rules"]), *means, *figures)
     console.print(table)
     console.print(
         "95% intervals over runs and rules; a true cost of the smallest size would be told from "

@@ -282,7 +282,7 @@ def read(
     command = f"tape report {where}"
     for track, count in (+of_others).items():
         which, flag = (
-            (f"of the track {track}", f" --tracks {track}") if track else ("of no track", "")
+            (f"of the track {track}", f" --track {track}") if track else ("of no track", "")
         )
         missing.append(f"runs {which} ({count}): {command}{flag} shows them")
     if passed_over:
@@ -307,7 +307,7 @@ def read(
     contests.sort(key=lambda c: (-sum(len(e.seeds) for e in c.entries), -len(c.exam.rules), c.slug))
     for contest in contests:
         missing += _gaps(contest)
-    tracks_flag = f" --tracks {' '.join(tracks)}" if tracks else ""
+    tracks_flag = f" --track {' '.join(tracks)}" if tracks else ""
     missing += _unwatched(contests, runs, command + tracks_flag)
     used = {id(bundle) for contest in contests for bundle in contest.bundles}
     missing += [

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from tapebench.base import files
@@ -354,7 +354,7 @@ def open_log(name: str | None, spec: RunSpec, root: Path) -> tuple[training.Log,
     return lambda step, scalars: None, lambda: None
 
 
-def _wandb_mode(settings: Any) -> str | None:
+def _wandb_mode(settings: Any) -> Literal["offline"] | None:
     """Offline for those who have no account: wandb would ask, and a worker cannot answer.
 
     Nothing, which leaves it to wandb, for those who chose a mode, in the environment or in a file,

@@ -85,6 +85,7 @@ ASSUMES = {
     "physics.exhaustive": "its search is written for three neighbours on a ring",
     "physics.features": "the paper's features and Wolfram's classes are of elementary rules",
     "physics.strata": "ships and reads what flipping ones reaches under each of 256 rules",
+    "physics.switching": "searches elementary rules unless it is told others",
     "planning.ball": "its balls are spans of a ring",
     "planning.beam": "meets those balls",
     "planning.belief": "holds a probability for each of 256 rules, by sets of eight neighbourhoods",

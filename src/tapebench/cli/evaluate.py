@@ -96,7 +96,6 @@ class Evaluate:
     """Evaluate a policy on the exam, next to baselines, planner and exact ceilings.
 
     For example:
-      tape evaluate flip-ones --length 9 --horizon 4
       tape evaluate greedy --family life --split life-H8-matched
       tape evaluate my_agents:make --exam fresh:2027 --bundle result.tape
     """
@@ -225,7 +224,6 @@ class Compare:
 
     For example:
       tape compare flip-ones greedy
-      tape compare mpc optimal --family ring2 --split ring2-H8-matched
       tape compare mine.tape yours.tape --json
     """
 

@@ -353,7 +353,6 @@ class Oracle:
     """Success of random-shooting MPC with the true rule: the budgeted planning reference.
 
     For example:
-      tape oracle
       tape oracle --objective sum --candidates 128 --side ood
       tape oracle --family life --split life-H8-matched --seeds 1
     """

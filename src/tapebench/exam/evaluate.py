@@ -297,7 +297,7 @@ def _seating(made: str, policy: Policy, length: int) -> seating.Seating:
     if made != "by us":
         drawn = seating.draw_seating()
         return drawn if policy.backend == "numpy" else replace(drawn, batch=None)
-    is_searched = 16 < length <= exact.NUMPY_LENGTH
+    is_searched = 16 < length <= exact.NUMPY_CELLS
     at_once = policy.backend == "jax" or is_searched
     return OWN if at_once else replace(OWN, batch=_OWN_BATCH)
 

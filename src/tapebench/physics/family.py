@@ -72,6 +72,11 @@ class Family:
         """Every table is a rule."""
         return 1 << self.entries
 
+    @property
+    def radius(self) -> int:
+        """Of rules on rings: how many cells to each side a cell reads."""
+        return (self.entries.bit_length() - 2) // 2
+
     def evolve(self, tape: Tape, rule: Numbers, space: Space) -> Tape:
         """One update under a rule, or under a rule per tape. Keep the law where a rule lasts."""
         if isinstance(tape, int):

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from tapebench.base.shapes import UInt16, UInt32
+from tapebench.base.shapes import Integer, UInt16, UInt32
 from tapebench.physics import exact
 from tapebench.physics.family import Family, Symmetry
 from tapebench.physics.space import Size, Space, as_space
@@ -76,17 +76,80 @@ class Quotient:
         """
         if len(rules) > TOGETHER:
             raise ValueError(f"at most {TOGETHER} rules are searched together, not {len(rules)}")
-        bits = np.uint64(1) << np.arange(len(rules), dtype=np.uint64)
-        updates = [self._updates(rule) for rule in rules]
-        start, goal = self._class_of[tapes], self._class_of[0]
-        layer = np.zeros(len(self), np.uint64)
-        layer[goal] = np.bitwise_or.reduce(bits)
-        reached = layer
+        start, bits = self._class_of[tapes], _bits(len(rules))[:, None]
         steps = np.full((len(rules), len(tapes)), exact.UNREACHED)
-        steps[:, start == goal] = 0
-        for step in range(1, horizon + 1):
-            if not layer.any() or (steps != exact.UNREACHED).all():
+        for step, layer in enumerate(self._layers(rules, horizon)):
+            steps[(layer[start] & bits) != 0] = step
+            if (steps != exact.UNREACHED).all():
                 break
+        return steps
+
+    def ways(
+        self,
+        rules: Integer[np.ndarray, " B"],
+        tapes: UInt32[np.ndarray, " B"],
+        budget: Integer[np.ndarray, " B"],
+    ) -> list[list[int] | None]:
+        """A shortest way to zeros for each tape under its rule; None if it takes more steps than
+        the tape has."""
+        ways: list[list[int] | None] = [None] * len(tapes)
+        members, member = np.unique(rules, return_inverse=True)
+        for first in range(0, len(members), TOGETHER):
+            together = members[first : first + TOGETHER].tolist()
+            rows = np.flatnonzero((member >= first) & (member < first + TOGETHER))
+            bits = _bits(len(together))[member[rows] - first]
+            found = self._ways(together, rules[rows], bits, tapes[rows], budget[rows])
+            for row, way in zip(rows, found, strict=True):
+                ways[row] = way
+        return ways
+
+    def _ways(
+        self,
+        together: Sequence[int],
+        rules: np.ndarray,
+        bits: np.ndarray,
+        tapes: np.ndarray,
+        budget: np.ndarray,
+    ) -> list[list[int] | None]:
+        """`ways` under rules that are searched together, each row's marked by a bit."""
+        start, left = self._class_of[tapes], np.full(len(tapes), -1)
+        layers = []
+        for step, layer in enumerate(self._layers(together, int(budget.max()))):
+            layers.append(layer)
+            left[(layer[start] & bits) != 0] = step
+            if ((left >= 0) | (budget <= step)).all():
+                break
+        left[left > budget] = -1
+        ways: list[list[int] | None] = [[] if steps >= 0 else None for steps in left]
+        by_step, every_cell = np.array(layers), np.arange(self.space.size, dtype=np.uint32)[None]
+        while len(rows := np.flatnonzero(left > 0)):
+            before = tapes[rows, None, None]
+            after = self.family.step(before, every_cell, rules[rows, None], self.space)[..., 0]
+            is_nearer = by_step[left[rows, None] - 1, self._class_of[after]] & bits[rows, None]
+            cells = (is_nearer != 0).argmax(axis=1)
+            tapes = tapes.copy()
+            tapes[rows] = after[np.arange(len(rows)), cells]
+            left[rows] -= 1
+            for row, cell in zip(rows, cells.tolist(), strict=True):
+                way = ways[row]
+                assert way is not None
+                way.append(cell)
+        return ways
+
+    def _layers(self, rules: Sequence[int], horizon: int) -> Iterator[np.ndarray]:
+        """The classes that need 0, 1, 2, ... steps, a bit for each of these rules, uint64 `[N]`.
+
+        Ends at the horizon, or with the last classes that can reach zeros under any of them.
+        """
+        bits = _bits(len(rules))
+        updates = [self._updates(rule) for rule in rules]
+        layer = np.zeros(len(self), np.uint64)
+        layer[self._class_of[0]] = np.bitwise_or.reduce(bits)
+        reached = layer
+        for step in range(horizon + 1):
+            yield layer
+            if step == horizon:
+                return
             hits = np.zeros_like(layer)
             for bit, updated in zip(bits, updates, strict=True):
                 hits |= layer[updated] & bit
@@ -94,9 +157,9 @@ class Quotient:
             for flipped in self._flipped:
                 layer |= hits[flipped]
             layer &= ~reached
+            if not layer.any():
+                return
             reached = reached | layer
-            steps[(layer[start] & bits[:, None]) != 0] = step
-        return steps
 
     def _updates(self, rule: int) -> np.ndarray:
         """The class that each class updates to."""
@@ -108,6 +171,11 @@ class Quotient:
 def load(family: Family, where: Space) -> Quotient:
     """The classes of a family on a space, kept: finding them takes longer than many rules."""
     return Quotient(family, where)
+
+
+def _bits(num: int) -> np.ndarray:
+    """A bit for each rule, uint64 `[num]`."""
+    return np.uint64(1) << np.arange(num, dtype=np.uint64)
 
 
 class _Move:

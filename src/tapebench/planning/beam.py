@@ -14,6 +14,10 @@ ball sooner.
 
 `optimal` goes further: it plays provably shortest ways, from the exhaustive search up to 24 cells
 and from the shipped answers on the exam at 32.
+
+Under rules of other families, up to 25 cells, the search for the zero goal is exhaustive for all
+planners: over classes of tapes it is as quick as a beam, see `physics.quotient`. Beyond, rings are
+searched from both ends and tori from the start tape alone.
 """
 
 from __future__ import annotations
@@ -27,8 +31,10 @@ import numpy as np
 
 from tapebench.base import seeding
 from tapebench.exam.policy import Policy, flip_a_one
-from tapebench.physics import exact, space
-from tapebench.physics.families import elementary
+from tapebench.physics import exact, quotient, space
+from tapebench.physics.families.elementary import ELEMENTARY
+from tapebench.physics.family import Family
+from tapebench.physics.space import Size, as_space
 from tapebench.physics.starts import exam_tapes
 from tapebench.planning.ball import (
     LARGE,
@@ -47,6 +53,10 @@ WIDTH = 256
 
 ROWS = 32
 """Start tapes that a beam of the usual width takes at a time: what bounds memory."""
+
+
+Ways = list[list[int] | None]
+"""For each tape the cells to flip, None where no way is known."""
 
 
 @dataclass(frozen=True)
@@ -90,13 +100,13 @@ def find_ways(
     width: int = WIDTH,
     radius: int = 1,
     passes: Sequence[Pass] = PASSES,
-) -> list[list[int] | None]:
+) -> Ways:
     """For each start tape a way to the goal within its budget of steps, where one is found.
 
     The rule is elementary, or one of another `radius` as in `tapebench.planning.ball`. Ties are
     settled by `stream`, tape by tape, so what is found for one does not depend on the others.
     """
-    ways: list[list[int] | None] = [None] * len(tapes)
+    ways: Ways = [None] * len(tapes)
     for number, attempt in enumerate(passes):
         left = [row for row, way in enumerate(ways) if way is None]
         if not left:
@@ -118,22 +128,65 @@ def find_far_ways(
     tapes: np.ndarray,
     budget: Sequence[int],
     rule: int,
-    length: int,
+    size: Size,
     goal: np.ndarray,
     stream: seeding.Stream,
     width: int = WIDTH,
     passes: Sequence[Pass] = PASSES[:3],
-) -> list[list[int] | None]:
-    """`find_ways` for tapes `[N, W]` and a goal `[W]` of any length: beams without a ball."""
-    ways: list[list[int] | None] = [None] * len(tapes)
+    family: Family = ELEMENTARY,
+) -> Ways:
+    """`find_ways` for tapes `[N, W]` and a goal `[W]` of any size: beams without a ball."""
+    where = as_space(size)
+    law = family.compile(np.array([rule]))
+
+    def update(tapes: np.ndarray) -> np.ndarray:
+        return np.asarray(family.update(tapes, law, where))
+
+    ways: Ways = [None] * len(tapes)
     for number, attempt in enumerate(passes):
         for row, way in enumerate(ways):
             if way is None:
                 settle = _settler(stream, [row], number)
+
                 ways[row] = _far_way(
-                    tapes[row], budget[row], rule, length, goal, attempt, width, settle
+                    tapes[row], budget[row], update, where.size, goal, attempt, width, settle
                 )
     return ways
+
+
+def find_own_ways(
+    task: Task,
+    rules: np.ndarray,
+    tapes: np.ndarray,
+    budget: Sequence[int],
+    stream: seeding.Stream,
+    width: int = WIDTH,
+) -> Ways:
+    """For each tape, uint32 `[N]`, a way to the goal of a task under a rule of its own."""
+    goal, size, family = task.goal or 0, task.space, task.family
+    if is_exhaustive(task):
+        return quotient.load(family, size).ways(rules, tapes, np.array(budget, int))
+    ways: Ways = [None] * len(tapes)
+    for rule in np.unique(rules).tolist():
+        rows = np.flatnonzero(rules == rule).tolist()
+        steps, own = [budget[row] for row in rows], of_rows(stream, rows)
+        if size.is_torus:
+            words = space.to_words(goal, task.length)
+            part = find_far_ways(
+                tapes[rows, None], steps, rule, size, words, own, width, family=family
+            )
+        else:
+            radius = family.radius
+            part = find_ways(tapes[rows], steps, rule, task.length, goal, own, width, radius)
+        for row, way in zip(rows, part, strict=True):
+            ways[row] = way
+    return ways
+
+
+def is_exhaustive(task: Task) -> bool:
+    """Whether `find_own_ways` finds a shortest way wherever there is one."""
+    is_other = task.family != ELEMENTARY
+    return is_other and task.goal == 0 and task.length <= exact.NUMPY_CELLS
 
 
 Settle = Callable[[int], np.ndarray]
@@ -158,7 +211,7 @@ def _settler(stream: seeding.Stream, rows: Sequence[int], attempt: int) -> Settl
 def _far_way(
     tape: np.ndarray,
     budget: int,
-    rule: int,
+    update: Callable[[np.ndarray], np.ndarray],
     length: int,
     goal: np.ndarray,
     attempt: Pass,
@@ -166,12 +219,12 @@ def _far_way(
     settle: Settle,
 ) -> list[int] | None:
     """One attempt at one tape `[W]`: forwards until the goal itself is met."""
-    law, every_cell = elementary.law(np.array([rule])), np.arange(length)[None]
+    every_cell = np.arange(length)[None]
     beam = tape[None]
     history: list[tuple[np.ndarray, np.ndarray]] = []
     for depth in range(1, budget + 1):
         flipped = space.flip(beam[:, None], every_cell)
-        after = elementary.evolve_by(flipped, law, length).reshape(-1, len(tape))
+        after = update(flipped).reshape(-1, len(tape))
         is_home = (after == goal).all(axis=-1)
         if is_home.any():
             return _trace_back(history, 0, int(is_home.argmax()), length)
@@ -179,7 +232,7 @@ def _far_way(
         if attempt.foresight is not None:
             left_alone = after
             for _ in range(attempt.foresight(depth)):
-                left_alone = elementary.evolve_by(left_alone, law, length)
+                left_alone = update(left_alone)
             wrong = space.hamming(left_alone, goal)
         # Tapes are told apart by a hash, and from 127 wrong cells on no more are counted.
         hashes = seeding.hash32(*after.T)[None]
@@ -197,10 +250,10 @@ def _beam_pass(
     attempt: Pass,
     width: int,
     settle: Settle,
-) -> list[list[int] | None]:
+) -> Ways:
     """One attempt: forwards until a successor lies in the ball and is near enough to home."""
     rule, length, radius = around.rule, around.length, around.radius
-    ways: list[list[int] | None] = [None] * len(tapes)
+    ways: Ways = [None] * len(tapes)
     limit, rows = np.asarray(budget), np.arange(len(tapes))
     beam = tapes[:, None]
     history: list[tuple[np.ndarray, np.ndarray]] = []
@@ -268,9 +321,8 @@ def beam(task: Task, width: int = WIDTH) -> Policy:
     """Plays the way that search finds with the true rule; flips ones where it finds none."""
     check_plannable(task)
 
-    def plan(rule: int, tapes: np.ndarray, stream: seeding.Stream) -> list[list[int] | None]:
-        budget = [task.horizon] * len(tapes)
-        return find_ways(tapes, budget, rule, task.length, task.goal or 0, stream, width)
+    def plan(rules: np.ndarray, tapes: np.ndarray, stream: seeding.Stream) -> Ways:
+        return find_own_ways(task, rules, tapes, [task.horizon] * len(tapes), stream, width)
 
     return _open_loop("beam", task, plan)
 
@@ -279,22 +331,36 @@ def beam(task: Task, width: int = WIDTH) -> Policy:
 def optimal(task: Task) -> Policy:
     """Plays a shortest way with the true rule; flips ones where there is none.
 
-    Proved up to 24 cells, and on the standard exam at 32. Elsewhere it is what search finds,
-    which may be longer than the shortest, or nothing where there is a way.
+    Proved up to 24 cells, and on the standard exam at 32; of other families up to 25. Elsewhere it
+    is what search finds, which may be longer than the shortest, or nothing where there is a way.
     """
     check_plannable(task)
 
-    def plan(rule: int, tapes: np.ndarray, stream: seeding.Stream) -> list[list[int] | None]:
+    def plan(rules: np.ndarray, tapes: np.ndarray, stream: seeding.Stream) -> Ways:
+        if is_exhaustive(task):
+            return find_own_ways(task, rules, tapes, [task.horizon] * len(tapes), stream)
+        ways: Ways = [None] * len(tapes)
+        for rule in np.unique(rules).tolist():
+            rows = np.flatnonzero(rules == rule)
+            for row, way in zip(rows, under(rule, tapes[rows], of_rows(stream, rows)), strict=True):
+                ways[row] = way
+        return ways
+
+    def under(rule: int, tapes: np.ndarray, stream: seeding.Stream) -> Ways:
         if task.length <= exact.NUMPY_LENGTH:
             solve = _remembered_steps if task.length <= 16 else exact.steps_to_goal
-            steps = solve(rule, task.length, task.horizon, task.goal or 0)
-            return [_shortest(int(tape), rule, task.length, steps) for tape in tapes]
-        exam_ways = _exam_ways(rule) if task.length == 32 and task.goal == 0 else {}
+            steps = solve(rule, task.space, task.horizon, task.goal or 0, task.family)
+            return [_shortest(int(tape), rule, task, steps) for tape in tapes]
+        is_elementary = task.family == ELEMENTARY
+        exam_ways = {}
+        if is_elementary and task.length == exact.MAX_LENGTH and task.goal == 0:
+            exam_ways = _exam_ways(rule)
         ways = [exam_ways.get(int(tape)) for tape in tapes]
         unknown = [row for row, tape in enumerate(tapes) if int(tape) not in exam_ways]
         if unknown:
             left, own = [task.horizon] * len(unknown), of_rows(stream, unknown)
-            searched = find_ways(tapes[unknown], left, rule, task.length, task.goal or 0, own)
+            same = np.full(len(unknown), rule)
+            searched = find_own_ways(task, same, tapes[unknown], left, own)
             for row, way in zip(unknown, searched, strict=True):
                 ways[row] = way
         return [way if way is not None and len(way) <= task.horizon else None for way in ways]
@@ -316,15 +382,15 @@ _remembered_steps = cache(exact.steps_to_goal)
 """Rows begin their trials at different times, so the same rule recurs again and again."""
 
 
-def _shortest(tape: int, rule: int, length: int, steps: np.ndarray) -> list[int] | None:
+def _shortest(tape: int, rule: int, task: Task, steps: np.ndarray) -> list[int] | None:
     if steps[tape] == exact.UNREACHED:
         return None
     cells = []
     while steps[tape]:
-        cell = exact.best_cell(tape, rule, length, steps)
+        cell = exact.best_cell(tape, rule, task.space, steps, task.family)
         assert cell is not None
         cells.append(cell)
-        tape = elementary.step(tape, cell, rule, length)
+        tape = task.family.step(tape, cell, rule, task.space)
     return cells
 
 
@@ -344,8 +410,10 @@ def read_time(obs: np.ndarray, task: Task) -> np.ndarray:
     return np.rint(task.layout.time(obs) * task.horizon).astype(int)
 
 
-def _open_loop(name: str, task: Task, plan: Any) -> Policy:
-    """A policy that plans, rule by rule, from the first tape of an episode; then plays that."""
+def _open_loop(
+    name: str, task: Task, plan: Callable[[np.ndarray, np.ndarray, seeding.Stream], Ways]
+) -> Policy:
+    """A policy that plans from the first tape of an episode, with its rule; then plays that."""
 
     def init(rule: Any, num: int) -> tuple[np.ndarray, np.ndarray]:
         # One column more than there are steps: an episode that is over may stand at the horizon.
@@ -359,12 +427,10 @@ def _open_loop(name: str, task: Task, plan: Any) -> Policy:
             planned = planned.copy()
             planned[starts] = -1
             tapes = space.pack(cells)[:, 0]
-            for member in np.unique(rule[starts]):
-                rows = starts[rule[starts] == member]
-                ways = plan(int(member), tapes[rows], of_rows(stream, rows))
-                for row, way in zip(rows, ways, strict=True):
-                    if way is not None:
-                        planned[row, : len(way)] = way
+            ways = plan(rule[starts], tapes[starts], of_rows(stream, starts))
+            for row, way in zip(starts, ways, strict=True):
+                if way is not None:
+                    planned[row, : len(way)] = way
         cell = planned[np.arange(len(obs)), t]
         return (rule, planned), np.where(cell >= 0, cell, flip_a_one(cells, stream))
 

@@ -1,15 +1,21 @@
-"""Rule inference: a Bayesian filter over the 256 rules, information gain, a policy that uses both.
+"""Rule inference: a Bayesian filter over rules, information gain, and a policy that uses both.
 
-A rule acts through eight neighbourhoods, so what one transition says about it is eight pairs of
-counts: how often a neighbourhood `k = 4l + 2c + r` became 0, and how often 1. Rule z mismatches
-in the cells that became anything but bit k of z. Everything here rests on that:
+A rule acts through the entries of its table, so what one transition says about it is a pair of
+counts for each entry: how often a cell that read it became 0, and how often 1. Rule z mismatches in
+the cells that became anything but bit k of z, where k is the entry that they read. Everything here
+rests on that:
 
 - the posterior needs one mismatch count per rule (`mismatches`, `update`);
-- the expected distance after a flip needs the eight marginals of the rule's bits and how many
-  cells of each neighbourhood the flip makes (`expected_distances`);
-- without noise two rules predict different tapes exactly if they differ on a neighbourhood that
-  is present. A flip shows the bits of a set m of neighbourhoods, so its information gain is the
-  entropy of `z & m`: one of 256 numbers per belief, whatever the length (`information_gains`).
+- the expected distance after a flip needs the marginals of the rule's bits and how many cells read
+  each entry after the flip (`expected_distances`);
+- without noise two rules predict different tapes exactly if they differ in an entry that is read.
+  A flip shows the bits of a set m of entries, so its information gain is the entropy of `z & m`:
+  of elementary rules one of 256 numbers per belief, whatever the length (`information_gains`).
+
+A belief is a probability for each rule of a `Support`. For elementary rules that is always all 256,
+of which those that are no candidates have none; of larger families it is the candidates. Where all
+rules of a larger family are, there is a probability for each entry instead, see
+`tapebench.planning.entries`.
 
 `information_gain` is the definition itself, slow and in NumPy: what the fast form is tested
 against. All entropies are in nats. What they do and do not imply is in `docs/theory.md`.
@@ -27,7 +33,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial, reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,10 +45,14 @@ from tapebench.base import seeding
 from tapebench.exam import rollout
 from tapebench.exam.policy import Policy, blind
 from tapebench.physics import space
-from tapebench.physics.families import elementary
+from tapebench.physics.families.elementary import ELEMENTARY
+from tapebench.physics.family import Family
+from tapebench.physics.space import Size, Space, as_space
+from tapebench.planning.entries import Entries
 from tapebench.tasks import splits
 from tapebench.tasks.layout import Layout
-from tapebench.tasks.task import Task
+from tapebench.tasks.task import Task, parse_rules
+from tapebench.tasks.universe import read_rules
 
 BETA = 0.25
 """The paper's weight of information gain. It does not say in which unit; here it is nats."""
@@ -51,13 +61,6 @@ FLOOR = 1e-6
 """Likelihood of a transition that a rule contradicts, where the dynamics have no noise."""
 
 CALIBRATION_BINS = 10
-
-_RULES = np.arange(elementary.NUM_RULES, dtype=np.uint32)
-_BITS = (_RULES[:, None] >> np.arange(8, dtype=np.uint32) & 1).astype(np.float32)
-"""`[256, 8]`: what each rule makes of each neighbourhood."""
-
-_ONE_BIT_RULES = np.uint32(1) << np.arange(8, dtype=np.uint32)
-_ALL_ONES_RULE = np.array(1 << 7)
 
 _MARGINALS = reduce(np.kron, [np.array([[1, 0], [0, 1], [1, 1]], np.float32)] * 4)
 """`[81, 16]`: each of four bits is zero, one, or either, from the probabilities of their values."""
@@ -75,46 +78,146 @@ _TIE = 1e-5
 """Scores this close are equal but for rounding."""
 
 
-def neighbourhoods(tape: Any, length: int) -> Any:
-    """Where each neighbourhood is: a tape `[..., W]` as eight of them, `[..., 8, W]`.
+@dataclass(frozen=True)
+class Support:
+    """Rules of one family, each with a place in a belief. A value, static under `jit`."""
 
-    Cell i of tape k is one if the neighbourhood of cell i is k: what the rule whose only bit is
-    bit k makes of the tape.
+    family: Family
+    rules: tuple[int, ...]
+
+    @cached_property
+    def numbers(self) -> np.ndarray:
+        """uint32 `[R]`."""
+        return np.array(self.rules, np.uint32)
+
+    @cached_property
+    def tables(self) -> np.ndarray:
+        """float32 `[R, N]`: what each rule makes of each entry."""
+        return np.asarray(self.family.table(self.numbers)).astype(np.float32)
+
+    @property
+    def is_all(self) -> bool:
+        """Whether these are all rules of the family, in order."""
+        return len(self.rules) == self.family.num_rules
+
+    def learn(
+        self, log_belief: Any, places: Any, after: Any, readable: Any, noise: Any, floor: Any
+    ) -> Array:
+        """`update` for one transition, given the cells that read each entry."""
+        return update(log_belief, _mismatches(places, after, self, readable), noise, floor)
+
+    def shift(self, log_belief: Any, candidates: Any, hazard: Any) -> Array:
+        """`shift` of the module."""
+        return shift(log_belief, candidates, hazard)
+
+    def ones(self, log_belief: Any) -> Array:
+        """The probability of a one in each entry, `[B, N]`."""
+        return jnp.dot(jnp.exp(log_belief), self.tables, precision="highest")
+
+    def gains(self, log_belief: Any, places: Any, readable: Any) -> Array:
+        """`information_gains` of a belief given as its logarithms."""
+        return information_gains(jnp.exp(log_belief), places, readable, self)
+
+    def likeliest(self, log_belief: Any) -> tuple[Any, Any]:
+        """The most probable rule `[B]`, and the logarithm of its probability."""
+        xp = log_belief.__array_namespace__()
+        return xp.asarray(self.numbers)[log_belief.argmax(axis=1)], log_belief.max(axis=1)
+
+
+EVERY = Support(ELEMENTARY, tuple(range(ELEMENTARY.num_rules)))
+"""All elementary rules."""
+
+
+Model = Support | Entries
+"""How a belief is held, learned and read. It is an array, or a tuple of arrays, by rows."""
+
+
+class Beginning(NamedTuple):
+    """What is believed of a row before anything was seen, and by which model."""
+
+    model: Model
+    prior: Any
+    possible: Array | None
+    """bool `[R]`: the listed rules that are candidates, if rules are listed."""
+
+
+def believe(task: Task, rules: tuple[int, ...] | None, hazard: float) -> Beginning:
+    """The uniform belief over these candidates, or over all rules of the task's family."""
+    if task.family != ELEMENTARY and rules is None:
+        entries = Entries(task.family, task.horizon + 1 if hazard else 1)
+        return Beginning(entries, entries.prior(), None)
+    support, candidates = EVERY, rules or EVERY.rules
+    if task.family != ELEMENTARY:
+        support = Support(task.family, tuple(sorted(candidates)))
+    prior = log_prior(candidates, support)
+    return Beginning(support, prior, prior > -jnp.inf)
+
+
+def tile(prior: Any, num: int) -> Any:
+    """The prior of one row for so many."""
+    return jax.tree.map(lambda part: jnp.tile(part, (num, *[1] * part.ndim)), prior)
+
+
+def choose(which: Any, new: Any, old: Any) -> Any:
+    """A belief that is new in some rows and old in the others."""
+
+    def leaf(new: Any, old: Any) -> Any:
+        xp = old.__array_namespace__()
+        return xp.where(which.reshape(-1, *[1] * (old.ndim - 1)), new, old)
+
+    return jax.tree.map(leaf, new, old)
+
+
+def neighbourhoods(tape: Any, size: Size, family: Family = ELEMENTARY) -> Any:
+    """Where each neighbourhood is: a tape `[..., W]` as one for each entry, `[..., N, W]`.
+
+    Cell i of tape k is one if cell i reads entry k: what the rule whose only bit is bit k makes of
+    the tape.
     """
-    return elementary.evolve(tape[..., None, :], _ONE_BIT_RULES, length)
+    one_bit_rules = np.uint32(1) << np.arange(family.entries, dtype=np.uint32)
+    return family.evolve(tape[..., None, :], one_bit_rules, as_space(size))
 
 
-def mismatches(before: Any, cell: Any, after: Any, length: int, readable: Any = None) -> Array:
-    """In how many cells each rule contradicts a transition: float32 `[..., 256]`.
+def mismatches(
+    before: Any, cell: Any, after: Any, size: Size, readable: Any = None, support: Support = EVERY
+) -> Array:
+    """In how many cells each rule contradicts a transition: float32 `[..., R]`.
 
     `before` and `after` are tapes `[..., W]`, `cell[...]` was flipped between them. Where some
     cells are hidden, only the `readable` ones are compared, see `readable_cells`.
     """
-    places = neighbourhoods(space.flip(before, cell), length)
+    places = neighbourhoods(space.flip(before, cell), size, support.family)
+    return _mismatches(places, after, support, readable)
+
+
+def _mismatches(places: Any, after: Any, support: Support, readable: Any) -> Array:
     if readable is not None:
         places = places & readable
     became_one = places & after[..., None, :]
     ones = space.hamming(became_one, np.uint32(0)).astype(np.float32)
     zeros = space.hamming(places, became_one).astype(np.float32)
     # A rule with a one at k is wrong where k became zero, any other where it became one.
-    return jnp.dot(zeros - ones, _BITS.T, precision="highest") + ones.sum(axis=-1, keepdims=True)
+    bits = support.tables.T
+    return jnp.dot(zeros - ones, bits, precision="highest") + ones.sum(axis=-1, keepdims=True)
 
 
-def readable_cells(hidden: int, length: int) -> np.ndarray:
+def readable_cells(hidden: int, size: Size, family: Family = ELEMENTARY) -> np.ndarray:
     """The cells `[W]` whose next value can be held against a rule: no hidden one in sight."""
-    visible = space.to_words(~hidden, length) & space.full(length)
-    return elementary.evolve(visible, _ALL_ONES_RULE, length)
+    where = as_space(size)
+    visible = space.to_words(~hidden, where.size) & space.full(where.size)
+    all_ones_rule = np.array(1 << (family.entries - 1))
+    return np.asarray(family.evolve(visible, all_ones_rule, where))
 
 
-def log_prior(candidates: tuple[int, ...]) -> Array:
-    """The uniform belief over the candidates, as logarithms: `[256]`, minus infinity elsewhere."""
-    prior = np.full(elementary.NUM_RULES, -np.inf, np.float32)
-    prior[list(candidates)] = -math.log(len(candidates))
+def log_prior(candidates: tuple[int, ...], support: Support = EVERY) -> Array:
+    """The uniform belief over the candidates, as logarithms: `[R]`, minus infinity elsewhere."""
+    prior = np.full(len(support.rules), -np.inf, np.float32)
+    prior[np.searchsorted(support.numbers, candidates)] = -math.log(len(candidates))
     return jnp.asarray(prior)
 
 
 def update(log_belief: Array, mismatch: Array, noise: Any = 0.0, floor: Any = FLOOR) -> Array:
-    """Bayes' rule for one transition: logarithms of the belief `[..., 256]` before and after.
+    """Bayes' rule for one transition: logarithms of the belief `[..., R]` before and after.
 
     With `noise`, the probability that a cell is inverted after the update, the likelihood is
     that of every cell. Without, it is 1 for a rule that fits and `floor` for one that does not,
@@ -135,10 +238,10 @@ def expected_hazard(task: Task) -> float:
 
 
 def shift(log_belief: Any, candidates: Any, hazard: Any) -> Array:
-    """The belief `[..., 256]` about the next step's rule, from that about the last step's.
+    """The belief `[..., R]` about the next step's rule, from that about the last step's.
 
     With probability `hazard` the rule has changed to another one of the candidates, any of them
-    alike; `candidates[256]` is True for these. This is the mixture over all run lengths in which a
+    alike; `candidates[R]` is True for these. This is the mixture over all run lengths in which a
     rule is drawn anew, the same one again included, with hazard n / (n - 1) times as high.
     """
     now = jnp.exp(log_belief)
@@ -151,26 +254,74 @@ def shift(log_belief: Any, candidates: Any, hazard: Any) -> Array:
 def expected_distances(belief: Array, places: Array, goal: Any, length: int) -> Array:
     """E_b[dist] after each flip `[..., A]`, for a belief `[..., 256]` and a goal `[..., W]`.
 
-    `found[..., A, 8, W]` are the `neighbourhoods` of the flipped tapes.
+    `places[..., A, 8, W]` are the `neighbourhoods` of the flipped tapes.
     """
+    is_one = jnp.dot(belief, EVERY.tables, precision="highest")
+    return expected_share(is_one, places, goal, length)
+
+
+def expected_share(is_one: Array, places: Array, goal: Any, length: int) -> Array:
+    """The same, from the probability of a one in each entry, `[..., N]`."""
     as_goal = places & goal[..., None, None, :]
     want_one = space.hamming(as_goal, np.uint32(0))
     want_zero = space.hamming(places, as_goal)
-    is_one = jnp.dot(belief, _BITS, precision="highest")[..., None, :]
+    is_one = is_one[..., None, :]
     return (want_zero * is_one + want_one * (1 - is_one)).sum(axis=-1) / length
 
 
-def information_gains(belief: Array, places: Array, readable: Any = None) -> Array:
-    """The information gain of each flip `[..., A]`, for a belief `[..., 256]`.
+def information_gains(
+    belief: Array, places: Array, readable: Any = None, support: Support = EVERY
+) -> Array:
+    """The information gain of each flip `[..., A]`, for a belief `[..., R]`.
 
     `places` is as for `expected_distances`; with hidden cells only the `readable` ones tell. The
     model is the rule itself, without the floor. Under noise this is an upper bound: the noisy
     tape says no more than the tape before the noise.
     """
     seen = places if readable is None else places & readable
-    shown = ((seen != 0).any(axis=-1) * _ONE_BIT_RULES).sum(axis=-1).astype(np.int32)
-    table = shown_entropies(belief.reshape(-1, elementary.NUM_RULES)).reshape(belief.shape)
-    return jnp.take_along_axis(table, shown, axis=-1)
+    one_bit_rules = np.uint32(1) << np.arange(support.family.entries, dtype=np.uint32)
+    shown = ((seen != 0).any(axis=-1) * one_bit_rules).sum(axis=-1)
+    if not support.is_all:
+        return _outcome_entropies(belief, shown.astype(np.uint32), support)
+    table = shown_entropies(belief.reshape(-1, len(support.rules))).reshape(belief.shape)
+    return jnp.take_along_axis(table, shown.astype(np.int32), axis=-1)
+
+
+def _outcome_entropies(belief: Array, shown: Array, support: Support) -> Array:
+    """Entropy of `z & m` over listed rules z, for beliefs `[B, R]` and sets of entries m `[B, A]`.
+
+    Rows that are alike come one after the other and are computed once: in an exam all begin with
+    the same belief and few tapes. A rule that is certain but for the floor has nothing to show.
+    """
+    num_rules = belief.shape[1]
+    weights = np.random.default_rng(0).random(num_rules, np.float32)
+    order = jnp.lexsort((seeding.hash32(*shown.T), belief @ weights))
+    certain = 1 - 2 * FLOOR * num_rules
+
+    def row(carry: tuple[Array, Array, Array], now: tuple[Array, Array]) -> Any:
+        is_same = (carry[0] == now[0]).all() & (carry[1] == now[1]).all()
+        is_open = now[0].max() < certain
+        which = jnp.where(is_same, 0, 1 + is_open)
+        nothing = jnp.zeros_like(carry[2])
+        entropies = jax.lax.switch(
+            which, (lambda: carry[2], lambda: nothing, lambda: _sort_outcomes(*now, support))
+        )
+        return (*now, entropies), entropies
+
+    begin = jnp.zeros(num_rules), jnp.zeros_like(shown[0]), jnp.zeros(shown.shape[1])
+    _, entropies = jax.lax.scan(row, begin, (belief[order], shown[order]))
+    return jnp.asarray(entropies[jnp.argsort(order)])
+
+
+def _sort_outcomes(belief: Array, shown: Array, support: Support) -> Array:
+    """The same for one row: rules sorted by what they predict; those that agree are one outcome."""
+    outcome = jnp.asarray(support.numbers) & shown[:, None]
+    chance = jnp.broadcast_to(belief, outcome.shape)
+    outcome, chance = jax.lax.sort((outcome, chance), num_keys=1)
+    is_first = jnp.diff(outcome, axis=-1, prepend=~outcome[:, :1]) != 0
+    member = jnp.cumsum(is_first, axis=-1) - 1
+    flip = np.arange(len(shown))[:, None]
+    return entr(jnp.zeros_like(chance).at[flip, member].add(chance)).sum(axis=-1)
 
 
 def shown_entropies(belief: Array) -> Array:
@@ -182,7 +333,7 @@ def shown_entropies(belief: Array) -> Array:
     order = jnp.argsort(-entr(belief).sum(axis=-1))
     num = belief.shape[0]
     padded = jnp.pad(belief[order], ((0, -num % _BLOCK), (0, 0)))
-    blocks = padded.reshape(-1, _BLOCK, elementary.NUM_RULES)
+    blocks = padded.reshape(-1, _BLOCK, len(EVERY.rules))
 
     def block(belief: Array) -> Array:
         is_open = entr(belief[0]).sum() > _CERTAIN
@@ -198,7 +349,7 @@ def _sum_marginals(belief: Array) -> Array:
     marginals = jnp.einsum("ih,nhl,jl->nij", _MARGINALS, halves, _MARGINALS, precision="highest")
     terms = entr(marginals)
     sums = jnp.einsum("hi,nij,lj->nhl", _OF_SET, terms, _OF_SET, precision="highest")
-    return sums.reshape(-1, elementary.NUM_RULES)
+    return sums.reshape(-1, len(EVERY.rules))
 
 
 def outcomes(tape: int, cell: int, length: int, noise: float = 0.0) -> np.ndarray:
@@ -208,7 +359,8 @@ def outcomes(tape: int, cell: int, length: int, noise: float = 0.0) -> np.ndarra
     this is for short tapes.
     """
     start = space.to_words(tape, length)
-    predicted = elementary.step(np.tile(start, (len(_RULES), 1)), np.array(cell), _RULES, length)
+    before, ring = np.tile(start, (len(EVERY.rules), 1)), Space((length,))
+    predicted = ELEMENTARY.step(before, np.array(cell), EVERY.numbers, ring)
     if not noise:
         tapes = np.unique(predicted, axis=0)
         return (predicted[:, None] == tapes).all(axis=-1).astype(float)
@@ -240,8 +392,8 @@ def entropy(probabilities: np.ndarray) -> np.ndarray:
 class Memory:
     """What the filter keeps of B episodes, and its parameters: new ones compile nothing."""
 
-    log_belief: Array
-    """`[B, 256]`."""
+    belief: Any
+    """Of B rows, as the filter's `Model` holds it."""
     tape: Array
     """uint32 `[B, W]`: what was last observed."""
     cell: Array
@@ -256,12 +408,12 @@ class Memory:
     hazard: Array | None = None
     """Nothing for a filter that takes it for granted that the rule stays."""
     candidates: Array | None = None
-    """bool `[256]`: the rules it believes possible, where they may change."""
+    """bool `[R]`: the listed rules that it believes possible, where they may change."""
 
 
 def posterior(memory: Memory) -> Array:
-    """The filter's belief, `[B, 256]`: probabilities of the rules given all it has observed."""
-    return jnp.exp(memory.log_belief)
+    """The filter's belief, `[B, R]`: probabilities of the rules given all it has observed."""
+    return jnp.exp(memory.belief)
 
 
 def bayes_filter(
@@ -278,9 +430,9 @@ def bayes_filter(
 ) -> Policy:
     """Filter the rule, then flip the cell with the best `-goal_weight E_b[dist] + beta IG`.
 
-    `candidates` are the rules it believes possible, alike at first: `"all"`, the `"train"` rules
-    of `split`, or a list. `goal_weight=0` is information gain alone; with `beta=0` as well the
-    flips are random, and the filter only watches. Ties are broken at random.
+    `candidates` are the rules it believes possible, alike at first: `"all"` of the family, the
+    `"train"` rules of `split`, or a list. `goal_weight=0` is information gain alone; with `beta=0`
+    as well the flips are random, and the filter only watches. Ties are broken at random.
 
     `noise` is what the likelihood assumes, by default that of the task; above zero it makes every
     cell count where the deterministic likelihood asks only whether a rule is contradicted at all.
@@ -292,7 +444,7 @@ def bayes_filter(
     """
     if np.size(candidates) == 0:
         raise ValueError("the candidate set is empty: give at least one rule to believe in")
-    prior = log_prior(splits.select(split, candidates))
+    rules = candidate_rules(task, candidates, split)
     if task.goal is None and not task.observe_goal:
         raise ValueError(f"{name} needs to know a random goal: set observe_goal=True")
     for what, weight in (("beta", beta), ("goal_weight", goal_weight)):
@@ -307,9 +459,11 @@ def bayes_filter(
     if not 0 <= rate <= 1:
         raise ValueError(f"hazard must be from 0 to 1, not {rate}")
 
+    model, prior, possible = believe(task, rules, rate)
+
     def init(rule: Any, num: int) -> Memory:
         return Memory(
-            log_belief=jnp.tile(prior, (num, 1)),
+            belief=tile(prior, num),
             tape=jnp.zeros((num, space.num_words(task.length)), jnp.uint32),
             cell=jnp.zeros(num, jnp.int32),
             time=jnp.full(num, jnp.inf),
@@ -318,11 +472,25 @@ def bayes_filter(
             noise=jnp.float32(assumed),
             floor=jnp.float32(floor),
             hazard=jnp.float32(rate) if rate else None,
-            candidates=prior > -jnp.inf if rate else None,
+            candidates=possible if rate else None,
         )
 
-    act = _actor(task.length, task.goal, task.hidden)
-    return blind(Policy(name, init, act, belief=posterior, note=_note))
+    act = _actor(model, task.space, task.goal, task.hidden)
+    is_watched = task.family == ELEMENTARY
+    return blind(Policy(name, init, act, belief=posterior if is_watched else None, note=_note))
+
+
+def candidate_rules(
+    task: Task, candidates: Any, split: str | Path | splits.Split
+) -> tuple[int, ...] | None:
+    """The rules meant by `"all"`, a side of a split, or a list; None for all of a larger family."""
+    if task.family == ELEMENTARY:
+        return splits.select(split, candidates)
+    if isinstance(candidates, str) and candidates == "all":
+        return None
+    if isinstance(candidates, str) and candidates in ("train", "test"):
+        return parse_rules(task.family, split, candidates)[1]
+    return read_rules(task.family, candidates)
 
 
 def _note(memory: Memory, cell: Array) -> Memory:
@@ -336,36 +504,42 @@ def bayes_filter_of_split(task: Task, split: str | Path | splits.Split) -> Polic
 
 
 @cache
-def _actor(length: int, goal: int | None, hidden: int) -> Callable[..., Any]:
+def _actor(model: Model, size: Space, goal: int | None, hidden: int) -> Callable[..., Any]:
     """The one `act` of all filters on such tapes, so that the evaluator compiles it once."""
-    return partial(_act, length, goal, hidden)
+    return partial(_act, model, size, goal, hidden)
 
 
 def _act(
-    length: int, goal: int | None, hidden: int, memory: Memory, obs: Array, stream: Any
+    model: Model,
+    size: Space,
+    goal: int | None,
+    hidden: int,
+    memory: Memory,
+    obs: Array,
+    stream: Any,
 ) -> tuple[Memory, Array]:
+    length, family = size.size, model.family
     layout = Layout(length)
     tape, time = space.pack(layout.cells(obs)), layout.time(obs)
     goal_cells = layout.goal(obs)
     target = space.pack(goal_cells) if goal is None else space.to_words(goal, length)
-    readable = readable_cells(hidden, length)
+    readable = readable_cells(hidden, size, family)
 
-    mismatch = mismatches(memory.tape, memory.cell, tape, length, readable)
-    learned = update(memory.log_belief, mismatch, memory.noise, memory.floor)
+    places = neighbourhoods(space.flip(memory.tape, memory.cell), size, family)
+    learned: Any = model.learn(memory.belief, places, tape, readable, memory.noise, memory.floor)
     if memory.hazard is not None:
-        learned = shift(learned, memory.candidates, memory.hazard)
-    log_belief = jnp.where((time > memory.time)[:, None], learned, memory.log_belief)
+        learned = model.shift(learned, memory.candidates, memory.hazard)
+    belief = choose(time > memory.time, learned, memory.belief)
 
-    belief = jnp.exp(log_belief)
     every_cell = np.arange(length, dtype=np.uint32)[None]
-    places = neighbourhoods(space.flip(tape[:, None], every_cell), length)
-    far = expected_distances(belief, places, target, length)
+    places = neighbourhoods(space.flip(tape[:, None], every_cell), size, family)
+    far = expected_share(model.ones(belief), places, target, length)
     far = far * (1 - memory.noise) + (1 - far) * memory.noise  # noise inverts right and wrong cells
-    score = memory.beta * information_gains(belief, places, readable) - memory.goal_weight * far
+    score = memory.beta * model.gains(belief, places, readable) - memory.goal_weight * far
     is_best = score >= score.max(axis=-1, keepdims=True) - _TIE
     cell = jnp.where(is_best, seeding.uniform(stream, length), 2.0).argmin(axis=-1)
     cell = cell.astype(jnp.int32)
-    return replace(memory, log_belief=log_belief, tape=tape, cell=cell, time=time), cell
+    return replace(memory, belief=belief, tape=tape, cell=cell, time=time), cell
 
 
 @dataclass(frozen=True)
@@ -468,10 +642,10 @@ def _assess(belief: Array, rule: Array) -> dict[str, Array]:
     `tally[B, bins, 3]` says per bin of probability how many there are, their sum, and how many
     belong to the true rule.
     """
-    is_one = jnp.dot(belief, _BITS, precision="highest")
-    truth = jnp.asarray(_BITS)[rule]
+    is_one = jnp.dot(belief, EVERY.tables, precision="highest")
+    truth = jnp.asarray(EVERY.tables)[rule]
     bins = (belief * CALIBRATION_BINS).astype(jnp.int32).clip(0, CALIBRATION_BINS - 1)
-    parts = jnp.stack([jnp.ones_like(belief), belief, rule[:, None] == _RULES], axis=-1)
+    parts = jnp.stack([jnp.ones_like(belief), belief, rule[:, None] == EVERY.numbers], axis=-1)
     episode = np.arange(len(belief))[:, None]
     return {
         "mass": jnp.take_along_axis(belief, rule[:, None].astype(jnp.int32), axis=-1)[:, 0],

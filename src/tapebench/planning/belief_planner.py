@@ -1,5 +1,8 @@
 """`belief-planner`: find the rule out, then search with it. Blind, and near what is possible.
 
+It is told no rule, and what is best for such a player is not known for the larger families: it lies
+between what this one reaches and the exact ceiling.
+
 The posterior is that of `tapebench.planning.belief`. While no rule is sure the first flip of an
 episode is one that shows the most of it, and so is any later one for which nothing is planned.
 After the first the most probable rule is taken for the true one and
@@ -11,6 +14,10 @@ same rule, and plans at once if it is sure of it.
 
 Where the rule switches the posterior allows for that, see `belief.shift`: the surprise then speaks
 for the rules that explain it, and a plan is made with one of them.
+
+Of several rules that are as probable the lowest is taken for true. Where all rules of a family are
+candidates that is the one with zeros in all entries that have not been read: a plan through them
+is an experiment, and what does not become zero is a surprise.
 """
 
 from __future__ import annotations
@@ -27,9 +34,11 @@ import numpy as np
 from tapebench.base import seeding
 from tapebench.exam.policy import Policy, blind, flip_a_one
 from tapebench.physics import space
+from tapebench.physics.space import Space
 from tapebench.planning import beam, belief
 from tapebench.tasks import splits
 from tapebench.tasks.task import Task
+from tapebench.tasks.universe import ELEMENTARY
 
 SURE = 0.9
 """Probability from which a rule counts as known. Rules that no transition has told apart share
@@ -40,8 +49,8 @@ theirs equally, so anything above a half means that a single one is left."""
 class _Memory:
     """What is believed and planned in B rows."""
 
-    log_belief: np.ndarray
-    """`[B, 256]`."""
+    belief: Any
+    """As the planner's `belief.Model` holds it."""
     plan: np.ndarray
     """int `[B, H + 1]`: the cell to flip at each step; -1 where nothing is planned."""
     assumed: np.ndarray
@@ -63,17 +72,16 @@ def belief_planner(
     candidates: tuple[int, ...] | None = None,
     name: str = "belief-planner",
 ) -> Policy:
-    """The policy. `candidates` are the rules it thinks possible, by default all of them."""
+    """The policy. `candidates` are the rules it thinks possible, by default all of the family."""
     beam.check_plannable(task)
-    if candidates is None:
-        candidates = task.universe.rules
-    if not candidates:
+    if candidates is not None and not candidates:
         raise ValueError("the candidate set is empty: give at least one rule")
+    hazard = belief.expected_hazard(task)
+    model, prior, possible = belief.believe(task, candidates, hazard)
 
     def init(rule: None, num: int) -> _Memory:
-        prior = np.asarray(belief.log_prior(candidates))
         return _Memory(
-            log_belief=np.tile(prior, (num, 1)),
+            belief=jax.tree.map(np.asarray, belief.tile(prior, num)),
             plan=np.full((num, task.horizon + 1), -1),
             assumed=np.full(num, -1),
             foreseen=np.zeros(num, np.uint32),
@@ -82,47 +90,51 @@ def belief_planner(
             t=np.full(num, task.horizon),
         )
 
-    act = partial(_act, task, candidates)
-    return blind(Policy(name, init, act, backend="numpy", belief=posterior))
+    act = partial(_act, task, model, possible)
+    watch = posterior if task.family == ELEMENTARY.family else None
+    return blind(Policy(name, init, act, backend="numpy", belief=watch))
 
 
 def belief_planner_of_split(task: Task, split: str | Path | splits.Split) -> Policy:
     """`belief_planner` that thinks only the training rules of a split possible."""
-    return belief_planner(task, splits.load(split).train, "belief-planner-train")
+    rules = belief.candidate_rules(task, "train", split)
+    return belief_planner(task, rules, "belief-planner-train")
 
 
 def posterior(memory: _Memory) -> np.ndarray:
     """The planner's belief, `[B, rules]`: probabilities of the rules given all it has observed."""
-    return np.exp(memory.log_belief)
+    return np.exp(memory.belief)
 
 
 def _act(
     task: Task,
-    candidates: tuple[int, ...],
+    model: belief.Model,
+    possible: Any,
     memory: _Memory,
     obs: np.ndarray,
     stream: seeding.Stream,
 ) -> tuple[_Memory, np.ndarray]:
     cells, t = task.layout.cells(obs), beam.read_time(obs, task)
     tape = space.pack(cells)
-    learned = _learn(memory.log_belief, memory.tape, memory.cell, tape, task.length)
+    learned = _learn(model, memory.belief, memory.tape, memory.cell, tape, task.space)
     hazard = belief.expected_hazard(task)
     if hazard:
-        possible = np.isfinite(belief.log_prior(candidates))
-        learned = _shift(learned, possible, np.float32(hazard))
-    log_belief = np.where((t > memory.t)[:, None], learned, memory.log_belief)
+        learned = _shift(model, learned, possible, np.float32(hazard))
+    now = belief.choose(t > memory.t, jax.tree.map(np.asarray, learned), memory.belief)
+    likeliest, log_mass = map(np.asarray, model.likeliest(now))
     # What may change at any time is never sure: a rule counts as known if it would be sure to stay.
-    is_sure = log_belief.max(axis=1) > np.log(SURE * (1 - hazard))
+    is_sure = log_mass > np.log(SURE * (1 - hazard))
     is_running = (tape[:, 0] != np.uint32(task.goal or 0)) & (t < task.horizon)
 
-    memory = replace(memory, log_belief=log_belief)
-    memory = _replan(task, memory, tape[:, 0], t, is_running & (is_sure | (t > 0)), stream)
+    memory = replace(memory, belief=now)
+    may_plan = is_running & (is_sure | (t > 0))
+    memory = _replan(task, memory, likeliest.astype(int), tape[:, 0], t, may_plan, stream)
     planned = memory.plan[np.arange(len(t)), t]
     action = np.where(planned >= 0, planned, flip_a_one(cells, stream))
     is_asking = is_running & (planned < 0) & ~is_sure
     if is_asking.any():
         tie = seeding.uniform(stream, task.length, lane=task.length)
-        telling = _most_telling(log_belief, tape, tie, task)
+        telling = _most_telling(model, now, tape, tie, task)
         action = np.where(is_asking, telling, action)
 
     rule = np.where(memory.assumed >= 0, memory.assumed, 0)
@@ -133,45 +145,48 @@ def _act(
 def _replan(
     task: Task,
     memory: _Memory,
+    likeliest: np.ndarray,
     tape: np.ndarray,
     t: np.ndarray,
     may_plan: np.ndarray,
     stream: seeding.Stream,
 ) -> _Memory:
     """Plan anew where there is no plan yet, or the tape is not what the plan foresaw."""
-    goal = task.goal or 0
     is_new = t == 0
     plan = np.where(is_new[:, None], -1, memory.plan)
     assumed = np.where(is_new, -1, memory.assumed)
-    likeliest = memory.log_belief.argmax(axis=1)
     is_surprised = (assumed < 0) | (memory.foreseen != tape)
     stale = np.flatnonzero(may_plan & is_surprised & (likeliest != assumed))
-    for rule in np.unique(likeliest[stale]):
-        rows = stale[likeliest[stale] == rule]
-        left = (task.horizon - t[rows]).tolist()
-        own = beam.of_rows(stream, rows)
-        ways = beam.find_ways(tape[rows], left, int(rule), task.length, goal, own)
-        assumed[rows], plan[rows] = rule, -1
-        for row, way in zip(rows, ways, strict=True):
-            if way is not None:
-                plan[row, t[row] : t[row] + len(way)] = way
+    left, own = (task.horizon - t[stale]).tolist(), beam.of_rows(stream, stale)
+    ways = beam.find_own_ways(task, likeliest[stale], tape[stale], left, own)
+    assumed[stale], plan[stale] = likeliest[stale], -1
+    for row, way in zip(stale, ways, strict=True):
+        if way is not None:
+            plan[row, t[row] : t[row] + len(way)] = way
     return replace(memory, plan=plan, assumed=assumed)
 
 
-@partial(jax.jit, static_argnames="length")
-def _learn(log_belief: Any, before: Any, cell: Any, after: Any, length: int) -> jax.Array:
+@partial(jax.jit, static_argnames=("model", "size"))
+def _learn(
+    model: belief.Model, now: Any, before: Any, cell: Any, after: Any, size: Space
+) -> jax.Array:
     """The belief after one transition."""
-    return belief.update(log_belief, belief.mismatches(before, cell, after, length))
+    places = belief.neighbourhoods(space.flip(before, cell), size, model.family)
+    every_cell = space.full(size.size)
+    learned: Any = model.learn(now, places, after, every_cell, 0.0, belief.FLOOR)
+    return learned
 
 
-_shift = jax.jit(belief.shift)
+@partial(jax.jit, static_argnames="model")
+def _shift(model: Any, now: Any, possible: Any, hazard: Any) -> Any:
+    return model.shift(now, possible, hazard)
 
 
-@partial(jax.jit, static_argnames="task")
-def _most_telling(log_belief: Any, tape: Any, tie: Any, task: Task) -> jax.Array:
+@partial(jax.jit, static_argnames=("model", "task"))
+def _most_telling(model: Any, now: Any, tape: Any, tie: Any, task: Task) -> jax.Array:
     """The flip with the greatest information gain, ties by the random numbers `tie[B, L]`."""
     every_cell = jnp.arange(task.length)
     flipped = space.flip(tape[:, None], jnp.broadcast_to(every_cell, tie.shape))
-    neighbourhoods = belief.neighbourhoods(flipped, task.length)
-    gains = belief.information_gains(jnp.exp(log_belief), neighbourhoods)
+    places = belief.neighbourhoods(flipped, task.space, task.family)
+    gains = model.gains(now, places, space.full(task.length))
     return (gains + 1e-3 * tie).argmax(axis=-1)

@@ -12,6 +12,7 @@ from tapebench import agents
 from tapebench import env as envs
 from tapebench.agents import context, nn
 from tapebench.exam.rollout import rollout
+from tapebench.physics.families import FAMILIES
 from tapebench.physics.families.elementary import ELEMENTARY, table
 from tapebench.physics.space import Space
 from tapebench.tasks.task import make_task
@@ -130,30 +131,37 @@ def test_evidence_needs_every_cell_and_memories_find_out_by_themselves():
             agents.configure(name, context="rule")
 
 
-@pytest.mark.parametrize("length", [3, 4, 9])
-def test_every_cell_looks_up_its_entry_and_those_after_flips(length):
-    rng = np.random.default_rng(length)
-    cells = rng.integers(2, size=(5, length)).astype(np.float32)
-    given = rng.random((5, 16), np.float32)
-    said = np.asarray(
-        nn.look_up(jnp.asarray(cells), jnp.asarray(given), ELEMENTARY, Space((length,)), nn.KNOWN)
-    )
+@pytest.mark.parametrize(
+    ("family", "shape"),
+    [
+        ("elementary", (3,)),
+        ("elementary", (9,)),
+        ("ring2", (5,)),
+        ("ring2", (9,)),
+        ("life", (3, 3)),
+        ("life", (4, 5)),
+    ],
+)
+def test_every_cell_looks_up_its_entry_and_those_after_flips(family, shape):
+    laws, space = FAMILIES[family], Space(shape)
+    rng = np.random.default_rng(space.size)
+    cells = rng.integers(2, size=(5, space.size))
+    given = rng.random((5, 2 * laws.entries), np.float32)
+    said = nn.look_up(jnp.float32(cells), jnp.asarray(given), laws, space, nn.KNOWN)
+    by_tape = np.moveaxis(np.asarray(said).reshape(2, -1, space.size, 5), (3, 2), (0, 1))
 
-    def entry(row, site):
-        left, right = row[site - 1], row[(site + 1) % length]
-        return int(4 * left + 2 * row[site] + right)
+    def entries(cells):
+        return np.ravel(laws.codes(cells.reshape(shape), space))
 
-    by_tape = np.moveaxis(said.reshape(2, -1, length, 5), (3, 2), (0, 1))
-    for row, known, by_site in zip(cells, given, by_tape, strict=True):
-        for site in range(length):
-            wanted = {(known[e], known[8 + e]) for e in [entry(row, site)]}
-            for neighbour in {(site - 1) % length, site, (site + 1) % length}:
-                flipped = row.copy()
-                flipped[neighbour] = 1 - flipped[neighbour]
-                wanted.add((known[entry(flipped, site)], known[8 + entry(flipped, site)]))
-            assert set(map(tuple, by_site[site].T)) == wanted
-            own = known[entry(row, site)], known[8 + entry(row, site)]
-            assert tuple(by_site[site][:, 0]) == own
+    for row, known, by_site in zip(cells, given.reshape(5, 2, -1), by_tape, strict=True):
+        now = entries(row)
+        after = np.array([entries(row ^ flip) for flip in np.eye(space.size, dtype=int)])
+        for site, numbers in enumerate(by_site):
+            assert tuple(numbers[:, 0]) == tuple(known[:, now[site]])
+            # A flip of a cell that it does not read leaves the entry that it reads now.
+            wanted = {tuple(known[:, entry]) for entry in after[:, site]}
+            assert set(map(tuple, numbers.T)) == wanted | {tuple(known[:, now[site]])}
+            assert numbers.shape[1] == 1 + {"elementary": 3, "ring2": 5, "life": 9}[family]
 
 
 @pytest.mark.parametrize("layer_norm", [False, True])

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from learners import SMALL, conv_network
+from learners import SMALL, conv_network, fingerprint, small_agent
 from tapebench import agents
 from tapebench import env as envs
 from tapebench.agents import api, dreamer, memory, nn, rppo
@@ -86,6 +86,20 @@ def test_every_entry_of_a_larger_table_is_remembered_with_as_many_numbers():
     assert memory.hidden_size(config, envs.TapeEnv()) == 16
     with pytest.raises(ValueError, match="multiple of the 8 entries"):
         memory.hidden_size(rppo.Config(memory_size=12), envs.TapeEnv())
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("dqn", "1165995b0d7c71e7"),
+        ("rppo", "5fa03a398be146ad"),
+        ("pearl", "5069885fd62b4a9a"),
+        pytest.param("dreamer", "d7abc53d78af3ecc", marks=pytest.mark.slow),
+    ],
+)
+def test_under_elementary_rules_agents_begin_as_before_there_were_others(name, wanted):
+    agent, _ = small_agent(name, **KINDS.get(name, {}))
+    assert fingerprint(agent.init(jax.random.key(0)))[:16] == wanted
 
 
 # Shifts.

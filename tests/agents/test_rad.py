@@ -8,9 +8,13 @@ import probes
 from learners import conv_network, observations, trained, transitions
 from tapebench import agents
 from tapebench.agents import dqn, rad
+from tapebench.agents.replay import Batch
 from tapebench.physics import space
 from tapebench.physics.families import elementary
+from tapebench.physics.families.life import LIFE
 from tapebench.physics.space import Space
+
+TORUS = Space((3, 5))
 
 
 def is_real(batch, rule, length=16):
@@ -34,12 +38,36 @@ def test_a_shift_with_its_action_is_a_transition_that_might_have_happened():
     assert not is_real(paper, rule).all()
 
 
-def test_a_shift_with_its_action_tells_the_convolution_nothing_new():
-    network, target = conv_network(jax.random.key(0)), conv_network(jax.random.key(1))
+def test_on_a_torus_a_shift_is_along_both_sides():
+    rng = np.random.default_rng(0)
+    rule = rng.integers(LIFE.num_rules, size=200)
+    cells, cell = rng.integers(2, size=(200, 15)), rng.integers(15, size=200)
+    after = space.unpack(LIFE.step(space.pack(cells), cell, rule, TORUS), 15)
+    once = np.ones(200, np.int32)
+    obs, next_obs = (np.append(x, once[:, None], 1).astype(np.float32) for x in (cells, after))
+    batch = Batch(obs, cell, np.float32(once), next_obs, once == 0, once)
+    augment = jax.jit(rad.augmentation("shift-with-action", TORUS, None, 0.0))
+    moved = jax.tree.map(np.asarray, augment(jax.random.key(0), batch))
+    wanted = LIFE.step(space.pack(moved.obs[:, :15]), moved.action, rule, TORUS)
+    np.testing.assert_array_equal(moved.next_obs[:, :15], space.unpack(wanted, 15))
+    rows, columns = moved.action // 5 - cell // 5, moved.action % 5 - cell % 5
+    assert {*(rows % 3)} == {*range(3)}
+    assert {*(columns % 5)} == {*range(5)}
+    # By one cell at most, either way, if it is told to.
+    augment = jax.jit(rad.augmentation("shift-with-action", Space((5, 7)), 1, 0.0))
+    obs = np.append(np.tile(np.eye(1, 35, 17), (200, 1)), once[:, None], 1).astype(np.float32)
+    same = Batch(obs, np.full(200, 17), np.float32(once), obs, once == 0, once)
+    near = np.asarray(augment(jax.random.key(1), same).action)
+    assert set(near.tolist()) == {row * 7 + column for row in (1, 2, 3) for column in (2, 3, 4)}
+
+
+@pytest.mark.parametrize("shape", [(16,), (4, 4)])
+def test_a_shift_with_its_action_tells_the_convolution_nothing_new(shape):
+    network, target = (conv_network(jax.random.key(seed), shape) for seed in range(2))
     loss = jax.jit(partial(dqn.td_loss, dqn.Config()))
     batch = transitions(0)[0]
     wanted = loss(network, target, batch)
-    augment = jax.jit(rad.augmentation("shift-with-action", 16, None, 0.0))
+    augment = jax.jit(rad.augmentation("shift-with-action", Space(shape), None, 0.0))
     moved = augment(jax.random.key(2), batch)
     np.testing.assert_allclose(loss(network, target, moved), wanted, rtol=1e-5)
     turned = moved._replace(action=batch.action)

@@ -23,6 +23,11 @@ def everywhere(stored):
         ({"length": 8, "horizon": 5, "rules": [0, 30], "mask": [0, 5]}, 47),
         ({"length": 40, "horizon": 7, "goal": "random", "observe_goal": True}, 18),
         ({"length": 8, "horizon": 1}, 21),
+        (
+            {"family": "life", "shape": (5, 5), "horizon": 5, "rules": ["B3/S23", "B36/S23"]}
+            | {"goal": "random", "observe_goal": True},
+            24,
+        ),
     ],
 )
 def test_replay_equals_a_deque(options, steps):

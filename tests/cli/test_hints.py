@@ -261,6 +261,16 @@ def test_options_are_listed_as_they_are_set(agent, capsys):
     assert "Environment steps in one call of `train`" in out
 
 
+def test_training_on_rules_of_another_family_takes_the_size_that_they_are_drawn_for():
+    asked = {"agent": "ppo", "family": "life", "split": "life-H8-matched", "steps": 20_000}
+    (spec,) = Train(**asked, seeds="1").specs()
+    assert (spec.family, spec.shape, spec.length, spec.horizon) == ("life", (5, 5), 25, 8)
+    (other,) = Train(**asked, seeds="1", shape="4x4", rules="B3/S23,B36/S23").specs()
+    assert (other.shape, other.horizon, other.train_on) == ((4, 4), 16, (224, 4320))
+    with pytest.raises(ValueError, match="need a torus: give its shape"):
+        Train(agent="ppo", family="life").specs()
+
+
 @pytest.mark.parametrize("agent", agents.NAMES)
 @pytest.mark.parametrize("steps", [1_000, 2_000, 3_000, 7_000, 10_000, 20_000, 50_000, 200_000])
 def test_any_number_of_chunks_is_trained_without_another_flag(agent, steps):

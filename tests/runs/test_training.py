@@ -27,6 +27,7 @@ from tapebench.exam.rollout import rollout
 from tapebench.runs import evaluation, store, sweep, training
 from tapebench.runs.results import load_results
 from tapebench.runs.training import RunSpec
+from tapebench.tasks import splits
 from tapebench.tasks.task import make_task
 
 
@@ -370,6 +371,70 @@ def test_wandb_that_was_switched_off_writes_nothing(tmp_path, monkeypatch):
     short = replace(SPEC, steps=800, last=1)
     assert sweep.run_all([short], tmp_path, workers=1, log="wandb") == []
     assert not [file for file in tmp_path.rglob("*") if file.suffix == ".wandb"]
+
+
+LIFE_RUN = RunSpec(
+    agent="dqn",
+    seed=0,
+    options={"network": "mlp", "width": 16, "chunk": 200, "warmup": 200}
+    | {"replay_size": 2000, "batch": 16},
+    family="life",
+    split="life-H8-matched",
+    shape=(4, 4),
+    horizon=8,
+    steps=800,
+    evaluate_every=400,
+    episodes=2,
+    last=1,
+    rules=tuple(splits.load("life-H8-matched").test[:2]),
+)
+
+
+def test_a_family_and_a_shape_are_stored_where_they_are_not_elementary_and_a_ring():
+    assert not {"family", "shape"} & SPEC.as_dict().keys()
+    assert replace(SPEC, shape=(8,)).as_dict() == SPEC.as_dict()
+    stored = json.loads(json.dumps(LIFE_RUN.as_dict()))
+    assert (stored["family"], stored["shape"], stored["length"]) == ("life", [4, 4], 16)
+    again = training.from_dict(stored)
+    assert again == LIFE_RUN
+    assert again.task.space.shape == again.exam.task.space.shape == (4, 4)
+    assert again.task.family.name == again.exam.task.family.name == "life"
+    ring = RunSpec(agent="ppo", seed=1, family="ring2", split="ring2-H8-matched", length=12)
+    assert ring.task.space.shape == (12,)
+    assert "shape" not in ring.as_dict()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"shape": None}, "life rules need a torus: give its shape, like 5x5"),
+        ({"shape": (2, 9)}, "a torus of at least 3 by 3"),
+        ({"family": "lief"}, "unknown family 'lief': did you mean 'life'"),
+        ({"family": "elementary"}, "elementary rules need a ring"),
+    ],
+)
+def test_a_space_that_the_family_does_not_live_in_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        replace(LIFE_RUN, **changes)
+
+
+@pytest.mark.slow
+def test_a_run_on_a_torus_resumes_to_the_bit_and_acts_where_it_was_trained(tmp_path):
+    whole = training.run(LIFE_RUN, tmp_path / "whole")
+    calls = iter([True, False, False, False])
+    with pytest.raises(training.Stopped):
+        training.run(LIFE_RUN, tmp_path / "parts", stop=lambda: next(calls))
+    same_results(training.run(LIFE_RUN, tmp_path / "parts"), whole)
+    policy = training.load_run(whole, LIFE_RUN.task).policy
+    episodes = rollout(policy, LIFE_RUN.task, LIFE_RUN.rules, episodes=2)
+    counted = files.read_table(whole / "eval.parquet")
+    assert episodes.success.sum() == counted["success"].sum()
+    wide = replace(LIFE_RUN, shape=(4, 5))
+    with pytest.raises(ValueError, match="trained on a torus of 4x4 cells, not 4x5: use --shape"):
+        training.load_run(whole, wide.task)
+    ring = make_task(family="ring2", split="ring2-H8-matched", length=16, horizon=8)
+    with pytest.raises(ValueError, match="on life rules, not on those of ring2: use --family life"):
+        training.load_run(whole, ring)
 
 
 def test_a_stored_run_is_the_same_run_after_a_default_has_changed(tmp_path):

@@ -20,7 +20,7 @@ import tyro
 
 from tapebench.agents import NAMES
 from tapebench.base.names import one_of
-from tapebench.cli.console import make_table, parse_rules, screen
+from tapebench.cli.console import make_table, parse_rules, parse_size, screen
 
 if TYPE_CHECKING:
     from tapebench.runs.tracks import Track
@@ -37,6 +37,7 @@ class Train:
 
     For example:
       tape train dqn --seeds 3 --steps 20000
+      tape train ppo --family life --shape 5x5 --split life-H8-matched --horizon 8 --steps 20000
       tape train runs/main/dqn/fps30/s00
     """
 
@@ -62,10 +63,15 @@ class Train:
     """Split whose training rules are trained on."""
     rules: Annotated[str, tyro.conf.arg(metavar="RULES")] = "train"
     """Train on train, test or all of the split, or on rules like 30 or 0,4,204."""
+    family: Annotated[str, tyro.conf.arg(metavar="FAMILY")] = "elementary"
+    """elementary, ring2 (five cells on a ring) or life (on a torus); name a --split of theirs."""
     length: Annotated[int | None, tyro.conf.arg(metavar="CELLS")] = None
-    """Cells on the ring."""
+    """Cells on the ring; of ring2, by default what the rules of the split are drawn for."""
+    shape: Annotated[str | None, tyro.conf.arg(metavar="SIDES")] = None
+    """Sides of a torus, like 5x5, by default those that the rules of the split are drawn for."""
     horizon: Annotated[int | None, tyro.conf.arg(metavar="STEPS")] = None
-    """Steps per episode; with --length, by default as many as there are cells."""
+    """Steps per episode; with --length or --shape, by default as many as there are cells, or those
+    that the rules of the split are drawn for."""
     steps: Annotated[int | None, tyro.conf.arg(metavar="STEPS")] = None
     """Environment steps of training."""
     evaluate_every: Annotated[int | None, tyro.conf.arg(metavar="STEPS")] = None
@@ -143,20 +149,30 @@ class Train:
 
     def specs(self) -> list[RunSpec]:
         """The runs that are asked for."""
+        from tapebench.physics import families
         from tapebench.runs.tracks import get_track
+        from tapebench.tasks.task import parse_space
 
-        track = get_track(self.track)
-        which = parse_rules(self.rules)
+        track, family = get_track(self.track), families.get(self.family)
+        which = parse_rules(self.rules, family)
         trained_on = which if isinstance(which, str) else tuple(which)
         changes: dict[str, Any] = {
             "options": parse_options(self.agent, self.set),
             "experiment": self.experiment or default_experiment(trained_on),
             "train_on": trained_on,
+            "family": family.name,
         }
         for name in ("split", "length", "horizon", "steps", "evaluate_every", "episodes"):
             if getattr(self, name) is not None:
                 changes[name] = getattr(self, name)
-        if self.length is not None:
+        if self.shape is not None or family.name != "elementary":
+            split = self.split or track.split
+            length, shape, horizon = parse_size(
+                family, split, self.length, self.shape, self.horizon
+            )
+            space = parse_space(family, length, shape)
+            changes |= {"length": space.size, "shape": space.shape, "horizon": horizon}
+        elif self.length is not None:
             changes.setdefault("horizon", self.length)
         if not isinstance(trained_on, str):
             changes["rules"] = tuple(sorted(trained_on))
@@ -458,11 +474,17 @@ def print_summaries(summaries: dict[str, Any]) -> None:
 
 def print_next(specs: Sequence[RunSpec], results: Path) -> None:
     """Where the runs are, and what can be done with them."""
+    from tapebench.runs.training import sides
+
     first = specs[0]
     path = results / str(first.id)
     runs = path if len(specs) == 1 else path.parent
     exam = [f"--split {shlex.quote(first.split)}"] if first.split != "fps30" else []
-    if first.length != 32:
+    if first.family != "elementary":
+        exam.append(f"--family {first.family}")
+    if first.shape is not None:
+        exam.append(f"--shape {sides(first.task.space)}")
+    elif first.length != 32:
         exam.append(f"--length {first.length}")
     if first.horizon != first.length:
         exam.append(f"--horizon {first.horizon}")

@@ -26,11 +26,14 @@ from tapebench.exam.exam import SUBSETS, Exam, make_exam
 from tapebench.exam.metrics import METRICS, rule_means
 from tapebench.exam.policy import Policy
 from tapebench.exam.rollout import rollout
+from tapebench.physics import families
+from tapebench.physics.space import Space
 from tapebench.runs import store
 from tapebench.runs.results import load_results
 from tapebench.runs.store import RunId
 from tapebench.tasks import splits
-from tapebench.tasks.task import Task, make_task
+from tapebench.tasks.task import Task, make_task, parse_space
+from tapebench.tasks.universe import ELEMENTARY
 
 if TYPE_CHECKING:
     from tapebench.agents.api import Agent
@@ -54,7 +57,11 @@ class RunSpec:
     split, so that training on the held-out side shows what could be had there."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the agent's config that differ from its defaults."""
+    family: str = ELEMENTARY.family.name
     length: int = 32
+    """Cells of the tape; of a torus its `shape` says how many."""
+    shape: tuple[int, ...] | None = None
+    """Sides of a torus; None for a ring."""
     horizon: int = 32
     mask: tuple[int, ...] = ()
     reward: str = "distance"
@@ -88,6 +95,11 @@ class RunSpec:
                 f"there are {self.steps // self.evaluate_every} evaluations and the last "
                 f"{self.last} should count: evaluate more often"
             )
+        if self.family != ELEMENTARY.family.name or self.shape is not None:
+            length = self.length if self.shape is None else None
+            space = parse_space(families.get(self.family), length, self.shape)
+            object.__setattr__(self, "length", space.size)
+            object.__setattr__(self, "shape", space.shape if space.is_torus else None)
 
     @cached_property
     def id(self) -> RunId:
@@ -110,8 +122,10 @@ class RunSpec:
     @property
     def _world(self) -> dict[str, Any]:
         return {
+            "family": self.family,
             "split": self.split,
-            "length": self.length,
+            "length": None if self.shape else self.length,
+            "shape": self.shape,
             "horizon": self.horizon,
             "mask": list(self.mask) or None,
         }
@@ -140,7 +154,7 @@ class RunSpec:
         return agent
 
     def agent_for(self, task: Task) -> Agent:
-        """The agent for tapes of another length, if its weights do not depend on the length."""
+        """The agent for another space, if its weights do not depend on the space."""
         from tapebench import agents
         from tapebench import env as envs
         from tapebench.agents import api
@@ -148,23 +162,38 @@ class RunSpec:
         other = agents.make(self.agent, *envs.make(task=task), **self.config)
         key = seeding.key(self.seed, "train", self.agent)
         if api.learned_shapes(self.make_agent(), key) != api.learned_shapes(other, key):
+            own = sides(self.task.space)
+            where, option = ("a torus of", "shape") if self.shape else ("tapes of", "length")
             raise ValueError(
-                f"{self.id} was trained on tapes of {self.length} cells, not {task.length}: "
-                f"use --length {self.length}"
+                f"{self.id} was trained on {where} {own} cells, not {sides(task.space)}: "
+                f"use --{option} {own}"
             )
         return other
 
     def as_dict(self) -> dict[str, Any]:
-        """The document in `spec.json`: the settings, and the config and rules they stand for."""
+        """The document in `spec.json`: the settings, and the config and rules they stand for.
+
+        Family and shape are in it where they are not elementary and a ring: what was stored before
+        there were others stays the same document.
+        """
         from tapebench import agents
 
+        settings = asdict(self)
+        for name in ("family", "shape"):
+            if settings[name] == getattr(type(self), name):
+                del settings[name]
         return {
             "schema": SCHEMA,
-            **asdict(self),
+            **settings,
             "config": agents.config_document(self.agent, self.config),
             "trained_on": list(self.task.rules),
             "exam": self.exam.identity,
         }
+
+
+def sides(space: Space) -> str:
+    """The sides of a space as options take them: `32` or `5x5`."""
+    return "x".join(map(str, space.shape))
 
 
 def from_dict(document: Mapping[str, Any]) -> RunSpec:
@@ -479,13 +508,19 @@ class Stored(NamedTuple):
 def load_run(path: Path, task: Task) -> Stored:
     """A run's policy, to act in `task`.
 
-    A network that is the same in every cell also acts on tapes of lengths that it was not trained
-    on. Any other is refused there, and so is a goal that was not observed in training.
+    A network that is the same in every cell also acts in spaces that it was not trained in. Any
+    other is refused there, and so are rules of another family, and a goal that was not observed in
+    training.
     """
     spec = from_dict(files.read_json(path / "spec.json"))
     if task.observe_goal != spec.task.observe_goal:
         raise ValueError(f"{spec.id} was trained without seeing a goal: leave out --observe-goal")
-    is_other = task.length != spec.length
+    if task.family != spec.task.family:
+        raise ValueError(
+            f"{spec.id} was trained on {spec.family} rules, not on those of {task.family.name}: "
+            f"use --family {spec.family}"
+        )
+    is_other = task.space != spec.task.space
     agent = spec.agent_for(task) if is_other else spec.make_agent()
     step, state, finite = load_learned(path, spec, agent, is_other)
     return Stored(agent.policy(state), spec, step, finite)
@@ -497,8 +532,8 @@ def load_learned(
     """The step of a run's last checkpoint, a state of `agent` with its parameters, and whether
     these are finite.
 
-    `is_other` says that the agent is one for tapes of another length: the rest of the state, such
-    as the episodes that the run was in, does not fit it.
+    `is_other` says that the agent is one for another space: the rest of the state, such as the
+    episodes that the run was in, does not fit it.
     """
     import jax
 

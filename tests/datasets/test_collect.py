@@ -26,7 +26,7 @@ def success(columns, episodes=EPISODES):
 @pytest.mark.parametrize("name", BEHAVIOURS)
 def test_an_episode_is_one_of_the_environment(played, name):
     columns = played[name]
-    env = gymnasium.make("Tape-v0", length=9, horizon=4, split="folds-0", rules="train").unwrapped
+    env = gymnasium.make("Tape-v1", length=9, horizon=4, split="folds-0", rules="train").unwrapped
     for episode in (0, 7, EPISODES - 1):
         rows = np.flatnonzero(columns["episode"] == episode)
         start = space.unpack(columns["tape"][rows[:1], None], 9)[0]
@@ -35,11 +35,12 @@ def test_an_episode_is_one_of_the_environment(played, name):
             assert columns["step"][row] == step
             assert space.pack(obs[:9])[0] == columns["tape"][row]
             assert obs[9] == np.float32(step) / np.float32(4)
-            obs, reward, terminated, truncated, _ = env.step(columns["action"][row])
+            obs, reward, terminated, truncated, info = env.step(columns["action"][row])
             assert space.pack(obs[:9])[0] == columns["next_tape"][row]
             assert np.float32(reward) == columns["reward"][row]
-            assert terminated == columns["success"][row]
-            assert (terminated or truncated) == columns["terminated"][row]
+            assert terminated == columns["terminated"][row]
+            assert info["success"] == columns["success"][row]
+            assert not truncated
         assert columns["terminated"][rows[-1]]
 
 

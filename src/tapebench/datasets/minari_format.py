@@ -74,7 +74,8 @@ def environment(spec: Spec, side: str, reward: str) -> gymnasium.envs.registrati
         else {"rules": list(splits.select(spec.split, side))}
     )
     options = {"length": spec.length, "horizon": spec.horizon, **chosen, "reward": reward}
-    return replace(gymnasium.spec(ENVIRONMENT), kwargs=options)
+    registered = gymnasium.spec(ENVIRONMENT)
+    return replace(registered, kwargs=registered.kwargs | options)
 
 
 def _metadata(manifest: Manifest, size: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import pytest
 from tapebench.datasets import answers
 from tapebench.datasets.behaviour import BEHAVIOURS, NOISY_HISTORY
 from tapebench.datasets.collect import ABOUT, COLUMNS, collect
+from tapebench.datasets.store import content_hash
 from tapebench.physics import bayes, exact, space
 from tapebench.planning import ideal
 from tapebench.tasks import splits
@@ -17,6 +18,22 @@ EPISODES = 2048
 @pytest.fixture(scope="module")
 def played(spec_of):
     return {name: collect(spec_of(name, EPISODES), 0, EPISODES) for name in BEHAVIOURS}
+
+
+CONTENT = {
+    "random": "ec8d3f7a4b9c4946",
+    "flip-ones": "9f5359ac6d4fe44e",
+    "mixed": "7f143324a7637962",
+    "learning": "71bdb6e9439bfc40",
+    "optimal": "f709ee5cf0caa8ea",
+    "bayes-optimal": "da0be03184702b35",
+}
+"""Hashes of what is played below: data of a version never changes."""
+
+
+@pytest.mark.parametrize("name", BEHAVIOURS)
+def test_the_content_never_changes(played, name):
+    assert content_hash(played[name])[:16] == CONTENT[name]
 
 
 def success(columns, episodes=EPISODES):

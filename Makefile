@@ -8,7 +8,8 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet --n
 # is refused.
 LOCKED := $(PIP) --require-hashes --requirement
 
-.PHONY: bench test quick fuzz nightly lint browser throughput cost training-speed sweeps worlds croissant lock data clean
+.PHONY: bench test quick fuzz nightly lint browser clients throughput cost training-speed sweeps \
+  worlds croissant lock data clean
 
 # The baselines, then every agent of a track; `make bench TRACK=smoke` is over sooner.
 TRACK ?= lite
@@ -48,6 +49,15 @@ lint: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+
+# Programs of others on the environment, unmodified. gymnax wants an older Gymnasium than the locked
+# one, so they have a venv of their own; what they warn of each other is no error here.
+CLIENTS := .clients-venv
+clients:
+	$(PYTHON) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/python -m pip install --quiet --requirement tests/clients/requirements.txt \
+	  --editable ".[gymnax]"
+	$(CLIENTS)/bin/python -m pytest -W default tests/clients tests/test_gymnax.py
 
 # What the speed claims rest on; installs the peers it compares with into a venv of their own.
 throughput: $(VENV)/.installed-dev
@@ -100,7 +110,7 @@ lock:
 	rm -r .lock-venv
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CLIENTS) .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

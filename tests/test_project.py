@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "tapebench"
 
 FLOW = (
-    "base → physics → tasks → env, gym, sb3 → exam → planning → datasets, agents → runs "
+    "base → physics → tasks → env, gym, gymnax, sb3 → exam → planning → datasets, agents → runs "
     "→ report → experiments → pages, play, cli"
 )
 """The README's map: each folder or door imports only from those to its left, and from `stats`."""
@@ -76,7 +76,7 @@ def test_every_arrow_of_the_map_is_an_import():
     for before, after in itertools.pairwise(stations):
         assert {(b, a) for a in before for b in after} & drawn, f"{before} → {after}"
     imported = {other for _, other in drawn}
-    assert imported >= {name for station in stations[:-1] for name in station} - {"sb3"}
+    assert imported >= {name for station in stations[:-1] for name in station} - {"gymnax", "sb3"}
 
 
 ASSUMES = {
@@ -159,7 +159,9 @@ def test_what_the_project_asks_for_is_locked_and_so_is_what_builds_it():
         found = {re.split(r"[\[<>=;]", each)[0].lower().replace("_", "-") for each in requirements}
         return found - {"tapebench"}
 
-    extras = project["project"]["optional-dependencies"].values()
+    extras = dict(project["project"]["optional-dependencies"])
+    assert names(extras.pop("gymnax")) == {"gymnax"}, "is installed apart, by `make clients`"
+    extras = extras.values()
     assert names(project["project"]["dependencies"]) <= run.keys()
     assert names(each for extra in extras for each in extra) <= dev.keys()
     assert run.items() <= dev.items()

@@ -291,9 +291,7 @@ class TapeEnv:
         if self.schedule.switches:
             rule = self.schedule.rule_at(state.t, state.rule, state.later)
             state = replace(state, rule=rule)
-        is_over = state.t >= params.horizon
-        terminated = success | is_over if self.version > 0 else success
-        truncated = is_over & ~terminated
+        terminated, truncated = self._ending(success, state.t, params)
         paid = reward(self.reward, before, after, params.success_bonus)
         info = {"distance": after, "success": success}
         if self.version > 0:
@@ -301,6 +299,16 @@ class TapeEnv:
         if self.reveal_rule:
             info["rule"] = state.rule
         return self.observe(state, params), state, paid, terminated, truncated, info
+
+    def ending(self, state: EnvState, params: EnvParams) -> tuple[Flag, Flag]:
+        """Whether the episode is terminated in `state`, and whether it is truncated."""
+        wrong = space.hamming(state.tape, state.goal)
+        return self._ending(wrong == 0, state.t, params)
+
+    def _ending(self, success: Flag, t: Int32[Array, ""], params: EnvParams) -> tuple[Flag, Flag]:
+        is_over = t >= params.horizon
+        terminated = success | is_over if self.version > 0 else success
+        return terminated, is_over & ~terminated
 
     def step(
         self,

@@ -10,6 +10,7 @@ import sys
 import time
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -334,6 +335,41 @@ def test_scalars_reach_the_loggers(tmp_path, logger):
         assert any(file.suffix == ".wandb" for file in kept)
     with pytest.raises(ValueError, match="unknown logger 'x'"):
         sweep.run_all([short], tmp_path, log="x")
+
+
+@pytest.mark.parametrize(
+    ("environment", "kept", "login", "mode"),
+    [
+        ({}, {}, None, "offline"),
+        ({}, {}, "elsewhere.example", "offline"),
+        ({}, {}, "wandb.example", None),
+        ({}, {"mode": "disabled"}, None, None),
+        ({}, {"api_key": "k" * 40}, None, None),
+        ({"WANDB_MODE": "online"}, {}, None, None),
+    ],
+)
+def test_wandb_is_offline_only_for_those_who_said_nothing_else(
+    tmp_path, monkeypatch, environment, kept, login, mode
+):
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    logins = tmp_path / "netrc"
+    logins.write_text(f"machine {login} login user password {'k' * 40}\n" if login else "")
+    logins.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(logins))
+    said_nothing = {"mode": "online", "api_key": None, "identity_token_file": None}
+    settings = SimpleNamespace(**said_nothing | kept, base_url="https://wandb.example")
+    assert sweep._wandb_mode(settings) == mode
+
+
+@pytest.mark.slow
+def test_wandb_that_was_switched_off_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    short = replace(SPEC, steps=800, last=1)
+    assert sweep.run_all([short], tmp_path, workers=1, log="wandb") == []
+    assert not [file for file in tmp_path.rglob("*") if file.suffix == ".wandb"]
 
 
 def test_a_stored_run_is_the_same_run_after_a_default_has_changed(tmp_path):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import heapq
 import json
+import netrc
 import os
 import selectors
 import signal
@@ -25,7 +26,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 from tapebench.base import files
 from tapebench.runs import store, training
@@ -346,10 +348,26 @@ def open_log(name: str | None, spec: RunSpec, root: Path) -> tuple[training.Log,
             name=str(spec.id),
             dir=str(root),
             config=spec.as_dict(),
-            mode=None if os.environ.get("WANDB_API_KEY") else "offline",
+            mode=_wandb_mode(wandb.setup().settings),
         )
         return lambda step, scalars: tracked.log(scalars, step=step), tracked.finish
     return lambda step, scalars: None, lambda: None
+
+
+def _wandb_mode(settings: Any) -> Literal["offline"] | None:
+    """Offline for those who have no account: wandb would ask, and a worker cannot answer.
+
+    Nothing, which leaves it to wandb, for those who chose a mode, in the environment or in a file,
+    or who have logged in.
+    """
+    is_chosen = settings.mode != "online" or bool(os.environ.get("WANDB_MODE"))
+    if is_chosen or settings.api_key or settings.identity_token_file:
+        return None
+    with suppress(OSError, netrc.NetrcParseError):
+        logins = netrc.netrc(os.environ.get("NETRC"))
+        if logins.authenticators(urlsplit(settings.base_url).hostname or ""):
+            return None
+    return "offline"
 
 
 def make_run(

@@ -9,7 +9,8 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet --n
 # is refused.
 LOCKED := $(PIP) --require-hashes --requirement
 
-.PHONY: bench test quick fuzz nightly lint browser clients throughput cost training-speed sweeps worlds croissant docs lock data clean
+.PHONY: bench test quick fuzz nightly lint browser clients throughput cost training-speed sweeps \
+  worlds croissant docs lock data clean
 
 # The baselines, then every agent of a track; `make bench TRACK=smoke` is over sooner.
 TRACK ?= lite

@@ -152,3 +152,18 @@ def test_named_generators_depend_on_seed_and_name_alone():
     }
     assert len(draws) == 40
     assert seeding.generator(3, "a").random() == seeding.generator(3, "a").random()
+
+
+def test_streams_of_data_depend_on_seed_name_and_number_alone():
+    every = seeding.data_streams(7, "tape", np.arange(1000))
+    some = seeding.data_streams(7, "tape", np.array([5, 900]))
+    assert all(np.array_equal(a[[5, 900]], b) for a, b in zip(every, some, strict=True))
+    pairs = {
+        pair
+        for seed, name in ((7, "tape"), (7, "rule"), (8, "tape"))
+        for pair in zip(
+            *(part.tolist() for part in seeding.data_streams(seed, name, np.arange(1000))),
+            strict=True,
+        )
+    }
+    assert len(pairs) == 3000

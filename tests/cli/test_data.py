@@ -84,7 +84,7 @@ def test_damage_gets_one_line_and_hides_no_other_dataset(capsys):
 
 
 def test_without_the_extra_the_advice_comes_before_the_work(capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "minari", None)
+    monkeypatch.setitem(sys.modules, "h5py", None)
     code, _, err = tape(capsys, "data", "make", "random", "--minari")
     assert code == 2
     assert "pip install 'tapebench[data]'" in err

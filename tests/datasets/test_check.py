@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 
+import duckdb
 import numpy as np
 import pytest
 
@@ -43,16 +44,17 @@ def forge(path, number, alter):
     columns = store.read_columns(path, manifest, number)
     columns = {name: np.array(values) for name, values in columns.items()}
     columns = alter(columns) or columns
-    place = path / manifest.tables[number].name
-    files.write_table(place, columns)
+    files.write_table(path / manifest.tables[number].name, columns)
+    vouch(path, number, rows=len(next(iter(columns.values()))), content=_content(columns))
+
+
+def vouch(path, number, **claims):
+    """A manifest for a file as it is now."""
+    manifest = read_manifest(path)
     tables = list(manifest.tables)
-    tables[number] = dataclasses.replace(
-        tables[number],
-        size=place.stat().st_size,
-        sha256=files.file_hash(place),
-        rows=len(next(iter(columns.values()))),
-        content=_content(columns),
-    )
+    place = path / tables[number].name
+    size, digest = place.stat().st_size, files.file_hash(place)
+    tables[number] = dataclasses.replace(tables[number], size=size, sha256=digest, **claims)
     manifest = dataclasses.replace(manifest, tables=tuple(tables))
     files.write_json(path / "croissant.json", croissant.describe(manifest))
     files.write_json(path / "dataset.json", manifest.as_dict())
@@ -123,7 +125,7 @@ NOWHERE = next(
         (flip("optimal_cells"), "optimal_cells is not the exact answer"),
         (put("optimal_steps", 7), "optimal_steps is not the exact answer"),
         (put("entropy", 1.25), "the entropy is not the exact one"),
-        (put("entropy", np.nan), "the entropy is not the exact one"),
+        (put("entropy", np.nan), "values are missing in entropy"),
         (drop_last_row, "is not the next step|ends with episode"),
         (wider, "other columns than a dataset: see 'rule'"),
         (lambda columns: {k: v for k, v in columns.items() if k != "trial"}, "other columns"),
@@ -134,6 +136,19 @@ def test_a_forged_row_is_found_and_named(optimal, alter, complaint):
     with pytest.raises(DamageError, match=complaint) as raised:
         check(optimal)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["reward", "tape", "terminated"])
+def test_a_missing_value_is_found(optimal, name):
+    place, altered = optimal / "steps-00000.parquet", optimal / "altered"
+    duckdb.sql(
+        f"copy (select * replace (case when step = 1 then null else {name} end as {name}) "
+        f"from '{place}') to '{altered}' (format parquet)"
+    )
+    altered.replace(place)
+    vouch(optimal, 0)
+    with pytest.raises(DamageError, match=f"values are missing in {name}"):
+        check(optimal)
 
 
 def test_a_start_tape_that_was_chosen_is_found(optimal):

@@ -7,6 +7,7 @@ import pytest
 from tapebench.datasets import answers
 from tapebench.datasets.behaviour import BEHAVIOURS, NOISY_HISTORY
 from tapebench.datasets.collect import ABOUT, COLUMNS, collect
+from tapebench.datasets.store import content_hash
 from tapebench.physics import bayes, exact, space
 from tapebench.planning import ideal
 from tapebench.tasks import splits
@@ -19,6 +20,22 @@ def played(spec_of):
     return {name: collect(spec_of(name, EPISODES), 0, EPISODES) for name in BEHAVIOURS}
 
 
+CONTENT = {
+    "random": "ec8d3f7a4b9c4946",
+    "flip-ones": "9f5359ac6d4fe44e",
+    "mixed": "7f143324a7637962",
+    "learning": "71bdb6e9439bfc40",
+    "optimal": "f709ee5cf0caa8ea",
+    "bayes-optimal": "da0be03184702b35",
+}
+"""Hashes of what is played below: data of a version never changes."""
+
+
+@pytest.mark.parametrize("name", BEHAVIOURS)
+def test_the_content_never_changes(played, name):
+    assert content_hash(played[name])[:16] == CONTENT[name]
+
+
 def success(columns, episodes=EPISODES):
     return np.bincount(columns["episode"], columns["success"], episodes)
 
@@ -26,7 +43,7 @@ def success(columns, episodes=EPISODES):
 @pytest.mark.parametrize("name", BEHAVIOURS)
 def test_an_episode_is_one_of_the_environment(played, name):
     columns = played[name]
-    env = gymnasium.make("Tape-v0", length=9, horizon=4, split="folds-0", rules="train").unwrapped
+    env = gymnasium.make("Tape-v1", length=9, horizon=4, split="folds-0", rules="train").unwrapped
     for episode in (0, 7, EPISODES - 1):
         rows = np.flatnonzero(columns["episode"] == episode)
         start = space.unpack(columns["tape"][rows[:1], None], 9)[0]
@@ -35,11 +52,12 @@ def test_an_episode_is_one_of_the_environment(played, name):
             assert columns["step"][row] == step
             assert space.pack(obs[:9])[0] == columns["tape"][row]
             assert obs[9] == np.float32(step) / np.float32(4)
-            obs, reward, terminated, truncated, _ = env.step(columns["action"][row])
+            obs, reward, terminated, truncated, info = env.step(columns["action"][row])
             assert space.pack(obs[:9])[0] == columns["next_tape"][row]
             assert np.float32(reward) == columns["reward"][row]
-            assert terminated == columns["success"][row]
-            assert (terminated or truncated) == columns["terminated"][row]
+            assert terminated == columns["terminated"][row]
+            assert info["success"] == columns["success"][row]
+            assert not truncated
         assert columns["terminated"][rows[-1]]
 
 

@@ -3,6 +3,8 @@
 import json
 import shutil
 
+import gymnasium
+import h5py
 import minari
 import numpy as np
 import pytest
@@ -83,16 +85,15 @@ def test_the_same_dataset_has_the_same_bytes_for_minari_too(exported, tmp_path, 
     assert again == store.read_manifest(exported)
     for name in ("data/main_data.hdf5", "data/metadata.json"):
         assert (path / name).read_bytes() == (exported / name).read_bytes()
+    with h5py.File(path / "data" / "main_data.hdf5") as file:
+        assert len(file) == 1200
 
 
 def test_a_split_of_a_user_is_recovered_by_its_rules(tmp_path, spec_of):
     split = splits.Split("mine", (30, 110, 204), (90, 150))
-    assert minari_format.environment(spec_of("random", split=split), "test", "sparse").kwargs == {
-        "length": 9,
-        "horizon": 4,
-        "rules": [90, 150],
-        "reward": "sparse",
-    }
+    told = minari_format.environment(spec_of("random", split=split), "test", "sparse")
+    task = gymnasium.make(told).unwrapped.task
+    assert (task.rules, task.length, task.horizon, task.reward) == ((90, 150), 9, 4, "sparse")
 
 
 def test_files_for_minari_are_checked_and_an_interrupted_export_begins_anew(exported):

@@ -1,4 +1,4 @@
-"""A structure-aware fuzzer for what comes from others: bundles, run directories, agents' messages.
+"""A structure-aware fuzzer for what comes from others: bundles, runs, agents' messages, datasets.
 
     python tests/support/fuzz.py --seconds 3600     # `make fuzz`; the suite takes some seconds
 
@@ -6,6 +6,7 @@ Every case is made from a seed that is printed when it fails, and can be tried a
 """
 
 import argparse
+import hashlib
 import json
 import os
 import random
@@ -21,11 +22,17 @@ import numpy as np
 from safetensors.numpy import save
 
 from stored_runs import store_run, store_runs
+from tapebench.datasets import croissant
+from tapebench.datasets import store as datasets
+from tapebench.datasets.check import check
+from tapebench.datasets.manifest import read_manifest
+from tapebench.datasets.spec import Spec
 from tapebench.exam import bundle, external
 from tapebench.exam.exam import make_exam
 from tapebench.report import contests
 from tapebench.runs import compare, evaluation, store
 from tapebench.runs.results import load_results
+from tapebench.tasks import splits
 
 ODD = (
     None,
@@ -255,7 +262,54 @@ class Messages:
         return False
 
 
-TARGETS = {"bundles": Bundles, "runs": Runs, "messages": Messages}
+class Datasets:
+    """Datasets with damage, vouched for by their manifests: refused, or the very same content."""
+
+    def __init__(self, place):
+        spec = Spec(
+            behaviour="optimal",
+            track="core",
+            length=9,
+            horizon=4,
+            split=splits.load("folds-0"),
+            episodes=200,
+        )
+        self.path, self.manifest = datasets.make(spec, place)
+        self.sound = {file.name: file.read_bytes() for file in self.path.iterdir()}
+
+    def attempt(self, chance):
+        shutil.rmtree(self.path)
+        self.path.mkdir()
+        for name, data in self.sound.items():
+            (self.path / name).write_bytes(data)
+        document = json.loads(self.sound["dataset.json"])
+        how = chance.randrange(4)
+        if how == 0:
+            file = self.path / chance.choice(sorted(self.sound))
+            file.write_bytes(spoil_bytes(self.sound[file.name], chance))
+        elif how == 1:
+            document = spoil(document, chance)
+        else:
+            name = document["tables"][0]["name"]
+            data = spoil_bytes(self.sound[name], chance)
+            (self.path / name).write_bytes(data)
+            vouched = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+            document["tables"][0] |= vouched
+        if how:
+            text = json.dumps(document)
+            (self.path / "dataset.json").write_text(text, errors="replace")
+            with suppress(ValueError):
+                described = croissant.describe(read_manifest(self.path))
+                (self.path / "croissant.json").write_text(json.dumps(described))
+        try:
+            verdict = check(self.path)
+        except ValueError as refusal:
+            return is_one_line(refusal)
+        assert verdict.manifest.content == self.manifest.content, "another content was accepted"
+        return False
+
+
+TARGETS = {"bundles": Bundles, "runs": Runs, "messages": Messages, "datasets": Datasets}
 
 
 def fuzz(seconds, seed=None, targets=tuple(TARGETS)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -56,7 +55,7 @@ def solve(rules: tuple[int, ...], length: int) -> Answers:
 
 
 @cache
-def entropies(rules: Sequence[int]) -> Float32[np.ndarray, " states"]:
+def entropies(rules: tuple[int, ...]) -> Float32[np.ndarray, " states"]:
     """Bits of uncertainty about the rule in each state of knowledge, if all are equally likely.
 
     Evidence only rules out, so the posterior stays uniform over the rules that are left. States

@@ -12,7 +12,7 @@ import numpy as np
 from tapebench.base import files
 from tapebench.base.files import DamageError
 from tapebench.datasets import croissant
-from tapebench.datasets.collect import entropy, first_tapes, label
+from tapebench.datasets.collect import draw_starts, entropy, label
 from tapebench.datasets.manifest import Manifest, read_manifest
 from tapebench.datasets.spec import Spec
 from tapebench.datasets.store import CROISSANT, check_file, content_hash, read_columns
@@ -84,7 +84,7 @@ def check_content(columns: files.Columns, spec: Spec, number: int) -> None:
     demand(columns["action"] < spec.length, "the action is no cell")
     is_first = columns["step"] == 0
     episode = np.arange(*spec.episodes_of(number), dtype=np.uint32)
-    drawn_rule, drawn_tape = first_tapes(spec, episode)
+    drawn_rule, drawn_tape = draw_starts(spec, episode)
     row = columns["episode"] - episode[0]
     demand(rule == drawn_rule[row], "the rule is not the one that the seed draws")
     demand(~is_first | (tape == drawn_tape[row]), "it does not start where the seed draws")

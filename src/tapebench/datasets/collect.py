@@ -57,7 +57,7 @@ BATCH = 8192
 """Most histories that are played side by side. Makes no difference to what happens in them."""
 
 
-def first_tapes(
+def draw_starts(
     spec: Spec, episode: UInt32[np.ndarray, " N"]
 ) -> tuple[UInt32[np.ndarray, " N"], UInt32[np.ndarray, " N"]]:
     """Rule and start tape of episodes, whatever the behaviour but for the length of its histories.
@@ -87,7 +87,7 @@ def _play(spec: Spec, first: int, last: int) -> dict[str, np.ndarray]:
     # Of a history that is cut short the rest is played as well, and left out.
     num = -(-(last - first) // trials)
     every = np.arange(first, first + num * trials, dtype=np.uint32)
-    rule, start = first_tapes(spec, every)
+    rule, start = draw_starts(spec, every)
     policy = behaviour.make(task, spec.split)
     env = TapeVectorEnv(num, task=task)
     memory = policy.init(rule[::trials], num)

@@ -23,9 +23,9 @@ import tapebench
 from tapebench.base import files
 from tapebench.datasets.manifest import MINARI_FILES, Manifest
 from tapebench.datasets.read import Dataset, load
-from tapebench.datasets.spec import Spec, ceiling, random_success
+from tapebench.datasets.spec import Spec
 from tapebench.datasets.store import Progress, add_files
-from tapebench.physics import space
+from tapebench.physics import exact, space
 from tapebench.tasks import splits
 
 ENVIRONMENT = "Tape-v1"
@@ -74,7 +74,8 @@ def environment(spec: Spec, side: str, reward: str) -> gymnasium.envs.registrati
         else {"rules": list(splits.select(spec.split, side))}
     )
     options = {"length": spec.length, "horizon": spec.horizon, **chosen, "reward": reward}
-    return replace(gymnasium.spec(ENVIRONMENT), kwargs=options)
+    registered = gymnasium.spec(ENVIRONMENT)
+    return replace(registered, kwargs=registered.kwargs | options)
 
 
 def _metadata(manifest: Manifest, size: int) -> dict[str, Any]:
@@ -82,10 +83,6 @@ def _metadata(manifest: Manifest, size: int) -> dict[str, Any]:
     from minari.serialization import serialize_space
 
     spec = manifest.spec
-    scores = {
-        "ref_min_score": random_success(spec, "test"),
-        "ref_max_score": ceiling(spec, "test"),
-    }
     shape = (spec.task.observation_size,)
     return {
         "total_episodes": spec.episodes,
@@ -103,8 +100,27 @@ def _metadata(manifest: Manifest, size: int) -> dict[str, Any]:
         "requirements": [f"tapebench>={tapebench.__version__}"],
         "minari_version": minari.__version__,
         "dataset_size": round(size / 1e6, 1),
-        **{name: score for name, score in scores.items() if score is not None},
+        **_reference_scores(spec),
     }
+
+
+def _reference_scores(spec: Spec) -> dict[str, float]:
+    """Mean success under the held-out rules of random play and of the exact ceiling, if known."""
+    rules, size = spec.split.test, (spec.length, spec.horizon)
+    scores = {}
+    if spec.is_labelled:
+        chances = [exact.chance_of_success(rule, *size, "random") for rule in rules]
+        scores["ref_min_score"] = sum(chances) / len(rules)
+        solved = exact.reach_all(rules, *size)
+    else:
+        try:
+            solved = exact.shipped_ceilings(*size)
+        except ValueError:
+            solved = {}
+    if set(rules) <= set(solved):
+        total = sum(solved[rule].solvable_excluding_goal for rule in rules)
+        scores["ref_max_score"] = total / len(rules)
+    return scores
 
 
 def _write_episodes(path: Path, data: Dataset, progress: Progress) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from tapebench.datasets.manifest import read_manifest
 from tapebench.datasets.spec import Spec
 from tapebench.datasets.store import read_columns
 from tapebench.physics import space
+
+Rows = Integer[np.ndarray, " B"] | Sequence[int] | slice
+"""Which episodes."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,7 @@ class Dataset:
         rules, first = np.unique(self.rule[order], return_index=True)
         return dict(zip(rules.tolist(), np.split(order, first[1:]), strict=True))
 
-    def observations(
-        self, rows: Integer[np.ndarray, " B"] | slice = slice(None)
-    ) -> Float32[np.ndarray, "B tapes D"]:
+    def observations(self, rows: Rows = slice(None)) -> Float32[np.ndarray, "B tapes D"]:
         """What the agent saw before each step and at the end, H + 1 times: the cells, then t/H."""
         tape = self.tape[rows]
         seen = np.empty((*tape.shape, self.spec.length + 1), np.float32)
@@ -72,9 +74,7 @@ class Dataset:
         seen[..., -1] = time / np.float32(self.spec.horizon)
         return seen
 
-    def optimal(
-        self, rows: Integer[np.ndarray, " B"] | slice = slice(None)
-    ) -> Bool[np.ndarray, "B H L"]:
+    def optimal(self, rows: Rows = slice(None)) -> Bool[np.ndarray, "B H L"]:
         """Which cells are optimal at each step; none where there is no way to the goal."""
         cells = space.unpack(self.optimal_cells[rows][..., None], self.spec.length)
         return cells.astype(bool)

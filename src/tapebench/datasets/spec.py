@@ -10,7 +10,6 @@ from typing import Any
 
 from tapebench.base.names import one_of
 from tapebench.datasets.behaviour import BEHAVIOURS, Behaviour
-from tapebench.physics import exact
 from tapebench.tasks import splits
 from tapebench.tasks.task import Task, make_task
 from tapebench.tasks.universe import ELEMENTARY
@@ -144,30 +143,6 @@ def read_spec(document: Any) -> Spec:
     if split.name in splits.all_names() and split.hash != splits.load(split.name).hash:
         raise ValueError(f"its split {split.name} has other rules than the one of that name")
     return Spec(split=split, **options)
-
-
-def ceiling(spec: Spec, side: str) -> float | None:
-    """Mean exact ceiling over the rules of a side; None where it is not known."""
-    rules = splits.select(spec.split, side)
-    if spec.is_labelled:
-        solved = exact.reach_all(rules, spec.length, spec.horizon)
-    else:
-        try:
-            solved = exact.shipped_ceilings(spec.length, spec.horizon)
-        except ValueError:
-            return None
-    if not set(rules) <= set(solved):
-        return None
-    return sum(solved[rule].solvable_excluding_goal for rule in rules) / len(rules)
-
-
-def random_success(spec: Spec, side: str) -> float | None:
-    """Mean exact success of random play over the rules of a side; None where it is not known."""
-    if not spec.is_labelled:
-        return None
-    rules = splits.select(spec.split, side)
-    size = spec.length, spec.horizon, "random"
-    return sum(exact.chance_of_success(rule, *size) for rule in rules) / len(rules)
 
 
 def _unsearched() -> list[str]:

@@ -178,7 +178,9 @@ def read_columns(path: Path, manifest: Manifest, number: int) -> dict[str, np.nd
         raise DamageError(f"{place} has {rows} rows, not {table.rows}")
     columns = files.read_table(place)
     for name, kind in COLUMNS.items():
-        if columns[name].dtype != kind or len(columns[name]) != rows:
+        column = columns[name]
+        # A missing number comes as nan, and turns a column of integers into floats.
+        if column.dtype != kind or len(column) != rows or np.isnan(column).any():
             raise DamageError(f"{place}: values are missing in {name}")
     _check_order(columns, manifest.spec, number, place)
     return columns

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tapebench.report.page import Page
+    from tapebench.report.tables import Table
     from tapebench.runs.board import Board
 
 
@@ -68,6 +69,25 @@ def make(
         tuple(failures),
         tuple(facts),
     )
+
+
+def published_tables(*tracks: str) -> dict[str, Table]:
+    """Every table of the results that come with the package, by name; of all contests, or of these
+    tracks."""
+    from tapebench.base.names import one_of
+    from tapebench.report import contests, folds, strata
+    from tapebench.runs import published
+    from tapebench.runs.tracks import tracks as registered
+
+    for track in tracks:
+        one_of("published track", track, (*published.CONTESTS, *registered()))
+    results = contests.read(
+        published.directory(), settings=False, tracks=tracks or published.CONTESTS, published=True
+    )
+    sets, others = folds.group(results.contests)
+    tables = [table for fold_set in sets for table in folds.tables(fold_set)]
+    tables += [table for contest in others for table in strata.tables(contest)]
+    return {table.name: table for table in tables}
 
 
 def write(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from importlib import resources
+from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
@@ -32,6 +33,9 @@ from tapebench.runs.board import WATCHED
 
 SHOWN_TAPES = WATCHED
 """Start tapes for each rule whose episodes are put into the page."""
+
+MOST_JUDGED = 20
+"""Players whose moves are judged, the first ones: a fifth of a second each."""
 
 SEARCHED_BY_SCRIPT = 16
 """Tapes up to this length are solved by the page's own script, move by move."""
@@ -285,7 +289,7 @@ def explorer(
             ),
         ],
         "episodes": {name: _base64(cells) for name, cells in watched.items()},
-        "judged": moves.encode(exam, watched),
+        "judged": moves.encode(exam, dict(islice(watched.items(), MOST_JUDGED))),
         "not_judged": bounds.obstacle(exam),
     }
 

@@ -35,16 +35,19 @@ def make(
     title: str = "TAPE report",
     failures: Sequence[tuple[str, str]] = (),
     facts: Sequence[tuple[str, str]] = (),
+    bundles: Sequence[Path] = (),
     **options: Any,
 ) -> Page:
     """All that can be said of the finished runs under a directory, but for those of experiments.
 
-    Where `tracks` are named, of theirs alone. Other `options` are those of `contests.read`.
+    Where `tracks` are named, of theirs alone; `bundles` stand beside them. Other `options` are
+    those of `contests.read`.
     """
     from tapebench.report import contests, findings, folds, illustrations, strata
     from tapebench.report.page import Page, Section
 
     results = contests.read(root, settings=False, tracks=tracks, **options)
+    results = contests.with_bundles(results, bundles)
     sets, others = folds.group(results.contests)
     sections = (
         *(

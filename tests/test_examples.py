@@ -1,5 +1,6 @@
 """The examples do what they say."""
 
+from importlib import import_module
 from pathlib import Path
 
 import gymnasium
@@ -9,7 +10,7 @@ import pytest
 from tapebench.exam.exam import make_exam
 from tapebench.exam.external import in_process
 from tapebench.planning import belief
-from tapebench.runs import evaluation
+from tapebench.runs import board, evaluation
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -81,3 +82,34 @@ def test_the_torch_agents_memory_finds_the_rule():
     seen = belief.identify(policy, exam.task, episodes=5)
     assert seen.mass[:, :, 0] == pytest.approx(1 / 256, rel=1e-3)
     assert (seen.mass[:, :, -1] > 0.9).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "options", "name"),
+    [
+        ("sb3_fold", {}, "sb3-ppo"),
+        ("sb3_fold", {"recurrent": True}, "sb3-recurrent-ppo"),
+        ("dqn_fold", {"learning_starts": 64}, "torch-dqn"),
+    ],
+)
+def test_a_classic_agent_becomes_a_row_of_a_leaderboard(tmp_path, script, options, name):
+    module = import_module(script)
+    for fold in (0, 3):
+        module.main(module.Config(fold=fold, steps=2048, out=tmp_path, **options))
+    (standing,) = board.read(tmp_path).standings
+    (row,) = standing.rows
+    assert row.label == name
+    assert row.splits == ("folds-0", "folds-3")
+    assert row.unranked == "2 of 5 folds"
+    assert row.remarks == ("not isolated",)
+
+
+@pytest.mark.slow
+def test_the_torch_dqn_learns():
+    import dqn_fold
+
+    exam = evaluation.exam_of("core")
+    trained = evaluation.evaluate(dqn_fold.make(steps=20_000), exam)
+    untrained = evaluation.evaluate(dqn_fold.make(steps=16), exam)
+    assert trained.runs[0].success.mean() > untrained.runs[0].success.mean() + 0.05

@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 
+import submissions
 from browsers import PHONE, WIDE, scrolls_sideways
 from stored_runs import EXAM, sit, store_bundle, store_runs
 from tapebench import play, report
@@ -14,6 +15,7 @@ from tapebench.exam import bounds, bundle, regret
 from tapebench.exam.exam import make_exam
 from tapebench.physics import exact, space
 from tapebench.physics.families import elementary
+from tapebench.runs import board
 
 pytestmark = pytest.mark.slow  # nearly all of them start processes
 
@@ -418,3 +420,30 @@ def test_no_move_is_made_on_a_tape_that_was_not_on_the_screen(game):
     page.locator(".strip button").nth(6).click()
     await_status(page, "11 moves left")
     assert [call for call in gate.calls if call[0] == "flip"] == [("flip", 6)]
+
+
+@pytest.fixture(scope="module")
+def leaderboard(tmp_path_factory):
+    """A board with two rows, one of a hostile name, and a refused file."""
+    root = tmp_path_factory.mktemp("board")
+    submissions.submit(root, "constructor")
+    submissions.submit(root / "b", "<b>bold</b>", seed=2)
+    (root / "nothing.tape").write_bytes(b"x")
+    return report.write_board(board.read(root), root / "board").as_uri()
+
+
+@pytest.mark.parametrize("viewport", [WIDE, PHONE])
+def test_the_name_of_a_row_leads_to_its_episodes(visit, leaderboard, viewport):
+    page = visit(leaderboard, viewport, scheme="dark")
+    assert page.locator("#refused li").count() == 1
+    for name in ("<b>bold</b>", "constructor"):
+        page.get_by_role("link", name=name, exact=True).click()
+        who = page.get_by_label("Episode of")
+        assert who.input_value() == name
+        page.wait_for_function("document.querySelector('.player .status').textContent")
+        assert who.is_visible()
+    page.get_by_role("button", name=re.compile("^rule 30,")).click()
+    assert page.get_by_label("Episode of").input_value() == "constructor", "the player stays"
+    page.get_by_role("button", name="unseen", exact=True).click()
+    heads = page.locator("tbody th[scope=row]").all_text_contents()
+    assert set(heads) >= {"constructor", "<b>bold</b>", "exact ceiling"}

@@ -29,6 +29,7 @@ def test_the_page_holds_every_row_and_shows_names_as_they_are(hostile):
     assert names == {"<script>alert(1)</script>", "constructor"}
     assert names < set(contest["episodes"])
     assert set(contest["episodes"]) == set(contest["judged"])
+    assert {rule["side"] for rule in contest["rules"]} == {"ood"}
 
 
 def test_the_table_says_how_rows_were_made_and_what_bounds_them(hostile):

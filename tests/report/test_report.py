@@ -27,6 +27,7 @@ from stored_runs import (
 from tapebench import report, stats
 from tapebench.base import files
 from tapebench.exam import by_stratum
+from tapebench.exam.bundle import verify
 from tapebench.exam.exam import make_exam
 from tapebench.physics import space
 from tapebench.physics.families import elementary
@@ -557,3 +558,42 @@ def test_system_identification_stands_with_the_references(contest):
     assert kinds["automata"] == "reference"
     assert "no reinforcement learning" in findings.main_table(identified).caption
     assert "automata" not in {entry.agent for entry in findings.learners(identified)}
+
+
+@pytest.fixture
+def guest(tmp_path, root):
+    """A bundle of somebody else on the exam that the runs sat, and another on another exam."""
+    from tapebench.runs import evaluation
+
+    evaluation.evaluate("flip-ones", EXAM, name="<guest>").write_bundle(tmp_path / "guest.tape")
+    other = make_exam(length=9, horizon=3, episodes=2, rules=[0, 30])
+    evaluation.evaluate("flip-ones", other).write_bundle(tmp_path / "other.tape")
+    return tmp_path
+
+
+def test_a_bundle_stands_beside_our_agents_in_tables_figures_explorer_and_player(root, guest):
+    made = report.make(root, bundles=[guest / "guest.tape"])
+    (section,) = made.sections
+    name = "<guest> (declared blind)"
+    main = next(table for table in section.tables if table.name.endswith("-main"))
+    played = verify(guest / "guest.tape").episodes.success
+    for side in ("id", "ood"):
+        mean = played[EXAM.rows(side)].mean()
+        assert cells(main, name)[f"{side.upper()} success"].mean == pytest.approx(mean)
+    picture = next(picture for picture in section.pictures if picture.name.endswith("-success"))
+    assert name in picture.drawing.arguments[0]
+    document = page.explorer(section.contest)
+    assert name in {score["name"] for score in document["scores"]}
+    assert name in document["episodes"]
+    assert "<guest>" not in page.render(made)
+
+
+def test_a_bundle_whose_exam_nobody_sat_is_refused_in_one_line(capsys, root, guest):
+    code, _, error = tape(capsys, "report", str(root), str(guest / "other.tape"), "--out", "x")
+    assert code == 2
+    assert "is of an exam that no run here sat: fps30, L = 9, H = 3, standard" in error
+    assert error.count("\n") == 1
+    (guest / "cut.tape").write_bytes((guest / "guest.tape").read_bytes()[:-1])
+    code, _, error = tape(capsys, "report", str(root), str(guest / "cut.tape"), "--out", "x")
+    assert code == 2
+    assert "is refused: the arrays do not fill the file" in error

@@ -21,11 +21,13 @@ class Report:
 
     For example:
       tape report runs --replay
-      tape report --published --track full
+      tape report mine.tape --published --track full
     """
 
-    directory: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="[DIR]")] = None
-    """Results directory, the same as --results."""
+    paths: Annotated[
+        tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="[DIR] [BUNDLE ...]")
+    ] = ()
+    """Results directory, the same as --results; and bundles to show beside its agents."""
     results: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs")
     """Results directory; the page goes to DIR/report/index.html."""
     published: bool = False
@@ -55,7 +57,14 @@ class Report:
 
             for track in self.track:
                 get_track(track)
-        root_of_runs = self.directory or self.results
+        bundles = [path for path in self.paths if not path.is_dir()]
+        directories = [path for path in self.paths if path.is_dir()]
+        for path in bundles:
+            if not path.is_file():
+                raise ValueError(f"there is no {path}: name a results directory and bundles")
+        if len(directories) > 1:
+            raise ValueError(f"name one results directory, not {len(directories)}")
+        root_of_runs = directories[0] if directories else self.results
         root = shipped.directory() if self.published else root_of_runs
         out = self.out or root_of_runs / ("published" if self.published else "report")
         if not root.is_dir():
@@ -71,7 +80,7 @@ class Report:
                 notes = evaluation.replay_runs(root, tracks=tracks, progress=show)
             for note in notes:
                 print(f"tape: {note}", file=sys.stderr)
-        page = report.make(root, tracks=tracks, published=self.published)
+        page = report.make(root, tracks=tracks, published=self.published, bundles=bundles)
         if not page.sections:
             raise ValueError(
                 f"there are no finished runs in {root} to report on: tape bench makes some"

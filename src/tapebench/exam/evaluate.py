@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapebench.base import files
+from tapebench.base import files, frames
 from tapebench.base.shapes import Float64, Int16, Shaped
 from tapebench.exam import (
     baselines,
@@ -149,6 +149,14 @@ class Outcome:
             for run, label in zip(self.runs, self.labels, strict=True)
         ]
         return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+
+    def to_pandas(self) -> Any:
+        """`rows` as a `pandas.DataFrame`."""
+        return frames.to_pandas(self.rows())
+
+    def to_polars(self) -> Any:
+        """`rows` as a `polars.DataFrame`."""
+        return frames.to_polars(self.rows())
 
     def write_bundle(self, path: Path) -> None:
         """The actions of the one run as a bundle."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tapebench.report.page import Page
+    from tapebench.report.tables import Table
     from tapebench.runs.board import Board
 
 
@@ -34,16 +35,19 @@ def make(
     title: str = "TAPE report",
     failures: Sequence[tuple[str, str]] = (),
     facts: Sequence[tuple[str, str]] = (),
+    bundles: Sequence[Path] = (),
     **options: Any,
 ) -> Page:
     """All that can be said of the finished runs under a directory, but for those of experiments.
 
-    Where `tracks` are named, of theirs alone. Other `options` are those of `contests.read`.
+    Where `tracks` are named, of theirs alone; `bundles` stand beside them. Other `options` are
+    those of `contests.read`.
     """
     from tapebench.report import contests, findings, folds, illustrations, strata
     from tapebench.report.page import Page, Section
 
     results = contests.read(root, settings=False, tracks=tracks, **options)
+    results = contests.with_bundles(results, bundles)
     sets, others = folds.group(results.contests)
     sections = (
         *(
@@ -68,6 +72,25 @@ def make(
         tuple(failures),
         tuple(facts),
     )
+
+
+def published_tables(*tracks: str) -> dict[str, Table]:
+    """Every table of the results that come with the package, by name; of all contests, or of these
+    tracks."""
+    from tapebench.base.names import one_of
+    from tapebench.report import contests, folds, strata
+    from tapebench.runs import published
+    from tapebench.runs.tracks import tracks as registered
+
+    for track in tracks:
+        one_of("published track", track, (*published.CONTESTS, *registered()))
+    results = contests.read(
+        published.directory(), settings=False, tracks=tracks or published.CONTESTS, published=True
+    )
+    sets, others = folds.group(results.contests)
+    tables = [table for fold_set in sets for table in folds.tables(fold_set)]
+    tables += [table for contest in others for table in strata.tables(contest)]
+    return {table.name: table for table in tables}
 
 
 def write(

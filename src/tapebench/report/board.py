@@ -12,7 +12,7 @@ from tapebench.exam import bounds, by_stratum
 from tapebench.report import page
 from tapebench.report.contests import Contest
 from tapebench.report.tables import AGENT, CEILING, REFERENCE, Cell, Column, Row, Table
-from tapebench.runs.board import Board, Refusal, Standing, tables, watched
+from tapebench.runs.board import Board, Refusal, Standing, row_success, watched
 from tapebench.runs.board import Row as BoardRow
 from tapebench.tasks.folds import NAMES as FOLDS
 
@@ -122,7 +122,7 @@ def _document(standing: Standing) -> dict[str, object]:
     contest = Contest("board", _slug(standing), standing.exam, (), standing.optimal_steps, {})
     scores, episodes = {}, {}
     for row in standing.rows:
-        unseen, seen = (side.mean(axis=1) for side in tables(row.entries))
+        unseen, seen = (side.mean(axis=1) for side in row_success(row.entries))
         scores[row.label] = np.where(np.isnan(unseen), seen, unseen)
         episodes[row.label] = watched(row.entries)
     document = page.explorer(contest, scores, episodes)

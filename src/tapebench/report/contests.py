@@ -29,7 +29,7 @@ from tapebench.runs import results, store
 from tapebench.runs.results import load_results
 from tapebench.runs.tracks import is_setting, track_of
 from tapebench.stats import CONTEXTS
-from tapebench.tasks import folds
+from tapebench.tasks import folds, splits
 
 METRICS = tuple(metrics.METRICS)
 
@@ -316,6 +316,75 @@ def read(
         if id(bundle) not in used and _canonical(bundle.exam.identity) not in exams_of_others
     ]
     return Findings(root, tuple(contests), tuple(missing), stored.left_out)
+
+
+def with_bundles(found: Findings, paths: Sequence[Path]) -> Findings:
+    """The findings with bundles of others as agents of their own, wherever their exam was sat.
+
+    Bundles of one name on one exam are seeds of one agent, which is taken to be trained on the
+    training rules of its split, as it says. `ValueError` names a bundle that is refused, or whose
+    exam nobody sat.
+    """
+    groups: dict[tuple[str, str], list[Bundle]] = {}
+    for path in paths:
+        try:
+            played = verify(path)
+        except BundleError as error:
+            raise ValueError(f"{path} is refused: {error}") from None
+        if not any(contest.exam.hash == played.exam.hash for contest in found.contests):
+            task = played.exam.task
+            raise ValueError(
+                f"{path} is of an exam that no run here sat: {played.exam.split}, "
+                f"L = {task.length}, H = {task.horizon}, {played.exam.name}"
+            )
+        groups.setdefault((played.exam.hash, player(played)), []).append(played)
+    joined = []
+    for contest in found.contests:
+        labels = {entry.label for entry in contest.entries}
+        for (mark, name), seeds in groups.items():
+            if mark == contest.exam.hash:
+                entry = _entry_of_bundles(name if name not in labels else f"{name} *", seeds)
+                contest = replace(
+                    contest,
+                    entries=(*contest.entries, entry),
+                    bundles=(*(b for b in contest.bundles if not _is_among(b, seeds)), *seeds),
+                )
+        joined.append(contest)
+    return replace(found, contests=tuple(joined))
+
+
+def player(played: Bundle) -> str:
+    """Who played a bundle; of one that is not made of a run, also what it declares."""
+    policy = str(played.about["policy"])
+    if isinstance(played.about.get("run"), str):
+        return policy
+    sight = "saw the rule" if played.about["sees_rule"] else "declared blind"
+    return f"{policy} ({', '.join([sight, *played.conditions.remarks])})"
+
+
+def _is_among(played: Bundle, others: Sequence[Bundle]) -> bool:
+    """Whether a bundle is one of some, found in the directory and named as well."""
+    return any(other.result == played.result and other.about == played.about for other in others)
+
+
+def _entry_of_bundles(name: str, seeds: Sequence[Bundle]) -> Entry:
+    exam = seeds[0].exam
+    is_known = exam.split in splits.names()
+    trained_on = splits.load(exam.split).train if is_known else exam.train
+    spec = {"id": name, "agent": name, "trained_on": list(trained_on), "exam": exam.identity}
+    return Entry(
+        agent=name,
+        seeds=tuple(range(len(seeds))),
+        scores={
+            metric: np.array([measure(seed.episodes).mean(axis=1) for seed in seeds], float)
+            for metric, measure in metrics.METRICS.items()
+        },
+        by_steps={},
+        curve=Curve((), {}),
+        specs=(spec,) * len(seeds),
+        provenance=({},) * len(seeds),
+        seatings=tuple(sorted({seed.conditions.seating for seed in seeds})),
+    )
 
 
 def _with_other_settings(contests: Sequence[Contest]) -> list[Contest]:

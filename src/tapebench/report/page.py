@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from importlib import resources
+from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
@@ -20,11 +21,10 @@ import numpy as np
 
 from tapebench.base import seeding
 from tapebench.exam import bounds
-from tapebench.exam.bundle import Bundle
 from tapebench.exam.exam import STANDARD
 from tapebench.physics import exact, space
 from tapebench.report import figures, moves
-from tapebench.report.contests import Contest, Findings, made_with
+from tapebench.report.contests import Contest, Findings, made_with, player
 from tapebench.report.figures import Picture
 from tapebench.report.findings import ranked
 from tapebench.report.tables import Table
@@ -32,6 +32,9 @@ from tapebench.runs.board import WATCHED
 
 SHOWN_TAPES = WATCHED
 """Start tapes for each rule whose episodes are put into the page."""
+
+MOST_JUDGED = 20
+"""Players whose moves are judged, the first ones: a fifth of a second each."""
 
 SEARCHED_BY_SCRIPT = 16
 """Tapes up to this length are solved by the page's own script, move by move."""
@@ -285,7 +288,7 @@ def explorer(
             ),
         ],
         "episodes": {name: _base64(cells) for name, cells in watched.items()},
-        "judged": moves.encode(exam, watched),
+        "judged": moves.encode(exam, dict(islice(watched.items(), MOST_JUDGED))),
         "not_judged": bounds.obstacle(exam),
     }
 
@@ -307,21 +310,12 @@ def _episodes(contest: Contest, shown: int) -> dict[str, np.ndarray]:
     """
     named: dict[str, np.ndarray] = {}
     for bundle in contest.bundles if contest.exam.task.length <= NO_CELL else ():
-        name, number = _player(bundle), 1
+        name, number = player(bundle), 1
         while name in named:
             number += 1
-            name = f"{_player(bundle)} ({number})"
+            name = f"{player(bundle)} ({number})"
         named[name] = bundle.episodes.cells[:, :shown]
     return named
-
-
-def _player(bundle: Bundle) -> str:
-    """Who played a bundle; of one that is not made of a run, also what it declares."""
-    policy = str(bundle.about["policy"])
-    if isinstance(bundle.about.get("run"), str):
-        return policy
-    sight = "saw the rule" if bundle.about["sees_rule"] else "declared blind"
-    return f"{policy} ({', '.join([sight, *bundle.conditions.remarks])})"
 
 
 def _base64(cells: np.ndarray) -> str:

@@ -15,8 +15,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
+from typing import Any
 
-from tapebench.base import files
+import numpy as np
+
+from tapebench.base import files, frames
 from tapebench.stats import Interval
 
 Cell = str | int | float | Interval | None
@@ -245,6 +248,28 @@ class Table:
             writer.writerow(line)
         return out.getvalue()
 
+    def as_columns(self) -> dict[str, np.ndarray]:
+        """Full precision by name: an interval takes three columns, as in `csv`."""
+        columns = {"kind": frames.column([row.kind for row in self.rows])}
+        for place, described in enumerate(self.columns):
+            cells = [row.cells[place] for row in self.rows]
+            name = described.name or "name"
+            if any(isinstance(cell, Interval) for cell in cells):
+                ends = [_three(cell) for cell in cells]
+                for end, values in zip(("", " low", " high"), zip(*ends, strict=True), strict=True):
+                    columns[name + end] = frames.column(values)
+            else:
+                columns[name] = frames.column(cells)
+        return columns
+
+    def to_pandas(self) -> Any:
+        """`as_columns` as a `pandas.DataFrame`."""
+        return frames.to_pandas(self.as_columns())
+
+    def to_polars(self) -> Any:
+        """`as_columns` as a `polars.DataFrame`."""
+        return frames.to_polars(self.as_columns())
+
     def html(self) -> str:
         """A `<table>` whose head holds buttons; the page's script sorts by what they say.
 
@@ -350,6 +375,13 @@ def _values(cell: Cell) -> list[str]:
 def _inert(text: str) -> str:
     """Text that a spreadsheet does not take for a formula."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
+def _three(cell: Cell) -> tuple[Cell, Cell, Cell]:
+    """Mean, low and high of a cell; of a bare number the mean alone."""
+    if isinstance(cell, Interval):
+        return cell.mean, cell.low, cell.high
+    return cell, None, None
 
 
 def _digits(value: float) -> str:

@@ -255,26 +255,23 @@ def read(
         raise ValueError(f"there is no directory {root}: name one with bundles")
     paths = sorted(path for path in root.rglob(bundle.PATTERN) if not path.is_dir())
     names = {path: _printable(path.relative_to(root).as_posix()) for path in paths}
-    entries: list[Entry] = []
-    refused: list[Refusal] = []
+    seen: list[Entry | Refusal] = []
     waiting: dict[Path, str] = {}
     for path in paths:
         digest = _digest(path)
-        known = _recall(digest, names[path]) if digest else None
-        if known is None:
+        made = _read_record(_recall(digest), names[path], digest)
+        if made is None:
             waiting[path] = digest
         else:
-            entries.append(known)
+            seen.append(made)
     for number, (path, record) in enumerate(_check_all([*waiting]), 1):
-        if "refused" in record:
-            refused.append(Refusal(names[path], record["refused"]))
-        else:
-            entry = _entry(record, names[path], waiting[path])
-            assert entry is not None, "the track has just been found"
-            entries.append(entry)
-            if waiting[path]:
-                _remember(waiting[path], record)
+        made = _read_record(record, names[path], waiting[path])
+        assert made is not None, "it was made here and now"
+        seen.append(made)
+        _remember(waiting[path], record)
         progress("replaying bundles", number, len(waiting))
+    entries = [made for made in seen if isinstance(made, Entry)]
+    refused = [made for made in seen if isinstance(made, Refusal)]
     entries, doubtful = _without_pretenders(sorted(entries, key=lambda entry: entry.file))
     refused = sorted([*refused, *doubtful], key=lambda refusal: refusal.file)
     return Board(tuple(_standings(entries, progress)), tuple(refused), len(waiting))
@@ -308,7 +305,7 @@ def _check(path: Path) -> dict[str, Any]:
         return {"refused": _printable(str(error).replace(str(path), "it"))[:500]}
     except Exception as error:
         # It comes from others: whatever it is that a check does not foresee, a board goes on.
-        return {"refused": f"it cannot be checked ({type(error).__name__})"}
+        return {"refused": f"it cannot be checked ({type(error).__name__})", "unforeseen": True}
     shown = np.where(played.episodes.cells < 0, -1, played.episodes.cells)[:, :WATCHED]
     return {
         "name": played.about["policy"],
@@ -317,7 +314,6 @@ def _check(path: Path) -> dict[str, Any]:
         "track": _find_track(played.exam).label,
         "split": played.exam.split,
         "exam": played.exam.name,
-        "exam_hash": played.exam.hash,
         "result": played.result,
         "actions": played.actions,
         "success": _pack(np.packbits(played.episodes.success)),
@@ -344,12 +340,18 @@ def _exam_of(track: str, split: str, name: str) -> Exam:
     return tracks.get_track(track).exam(split=split, exam=name)
 
 
-def _entry(record: Mapping[str, Any], file: str, digest: str) -> Entry | None:
-    """A record as an entry; None if it is of an exam that its track no longer has."""
+def _read_record(record: Mapping[str, Any], file: str, digest: str) -> Entry | Refusal | None:
+    """What `_check` says of a bundle, for the file that it is; None if it cannot be understood."""
+    if "refused" in record:
+        return Refusal(file, str(record["refused"]))
+    with suppress(ValueError, KeyError, TypeError):
+        return _entry(record, file, digest)
+    return None
+
+
+def _entry(record: Mapping[str, Any], file: str, digest: str) -> Entry:
     track = tracks.get_track(record["track"])
     exam = _exam_of(record["track"], record["split"], record["exam"])
-    if exam.hash != record["exam_hash"]:
-        return None
     num, columns = len(exam.rules), exam.num_columns
     bits = np.frombuffer(base64.b64decode(record["success"]), np.uint8)
     shown = (num, min(WATCHED, columns), exam.task.horizon)
@@ -368,19 +370,21 @@ def _entry(record: Mapping[str, Any], file: str, digest: str) -> Entry | None:
     )
 
 
-def _recall(digest: str, file: str) -> Entry | None:
-    """What was kept of these bytes, if anything was."""
+def _recall(digest: str) -> dict[str, Any]:
+    """What was kept of these bytes; nothing if nothing was."""
     place = _place(digest)
-    if not place.is_file():
-        return None
+    if not digest or not place.is_file():
+        return {}
     with suppress(ValueError, KeyError, TypeError):
         kept = files.read_object(place)
         if kept["checksum"] == _checksum(kept["record"]):
-            return _entry(kept["record"], file, digest)
-    return None
+            return dict(kept["record"])
+    return {}
 
 
 def _remember(digest: str, record: Mapping[str, Any]) -> None:
+    if not digest or "unforeseen" in record:
+        return
     with suppress(ValueError, OSError):  # a cache that cannot be written costs time, no result
         _cache().mkdir(parents=True, exist_ok=True)
         files.write_json(_place(digest), {"checksum": _checksum(record), "record": record})
@@ -395,7 +399,14 @@ def _cache() -> Path:
 
 
 def _place(digest: str) -> Path:
-    return _cache() / f"{digest}-{VERSION}-{seeding.EXAM_VERSION}-{seating.VERSION}.json"
+    return _cache() / f"{digest}-{_checker()}.json"
+
+
+@cache
+def _checker() -> str:
+    """A hash of all that decides what is seen in a bundle."""
+    versions = [VERSION, seeding.EXAM_VERSION, seating.VERSION]
+    return _checksum([*versions, *(track.hash for track in tracks.tracks().values())])[:16]
 
 
 def _digest(path: Path) -> str:
@@ -511,20 +522,25 @@ def _plays_alike(entries: Sequence[Entry]) -> bool:
     return len({actions for _, actions in by_split}) < len(by_split)
 
 
-def tables(entries: Sequence[Entry]) -> tuple[np.ndarray, np.ndarray]:
-    """Success under each rule from each tape, `[R, E]`, of bundles that held the rule out and of
-    bundles that did not: means of these, nan where there are none."""
+def unseen_and_seen(played: Sequence[tuple[Exam, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Success under each rule from each tape, `[R, E]`, of results that held the rule out and of
+    results that did not: means of these, nan where there are none. The exams are of one kind."""
     sides = []
     for side in ("ood", "id"):
-        total = np.zeros(entries[0].success.shape)
+        total = np.zeros(played[0][1].shape)
         count = np.zeros(len(total))
-        for entry in entries:
-            is_on_side = entry.exam.subsets == side
-            total[is_on_side] += entry.success[is_on_side]
+        for exam, success in played:
+            is_on_side = exam.subsets == side
+            total[is_on_side] += success[is_on_side]
             count += is_on_side
         with np.errstate(invalid="ignore"):
             sides.append(total / count[:, None])
     return sides[0], sides[1]
+
+
+def row_success(entries: Sequence[Entry]) -> tuple[np.ndarray, np.ndarray]:
+    """`unseen_and_seen` of the bundles of a row."""
+    return unseen_and_seen([(entry.exam, entry.success) for entry in entries])
 
 
 def watched(entries: Sequence[Entry]) -> np.ndarray:
@@ -538,7 +554,7 @@ def watched(entries: Sequence[Entry]) -> np.ndarray:
 
 
 def _figures(entries: Sequence[Entry], standing: Standing) -> Figures | None:
-    unseen, seen = tables(entries)
+    unseen, seen = row_success(entries)
     is_unseen = standing.headline & ~np.isnan(unseen).any(axis=1)
     is_both = is_unseen & ~np.isnan(seen).any(axis=1)
     is_seen = standing.headline & ~np.isnan(seen).any(axis=1)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import duckdb
 import numpy as np
 
+from tapebench.base import frames
 from tapebench.base.files import one_line, parquet_source, read_object
 from tapebench.runs.store import TABLES, damage, has_marker, parse_id, remedy
 
@@ -62,6 +63,20 @@ class Results:
             head = {"run": str(run), **asdict(run)}
             rows.append(head | dict(_flat(read_object(path / "summary.json"))))
         return rows
+
+    @property
+    def run_columns(self) -> dict[str, np.ndarray]:
+        """`runs`, column by column."""
+        names = sorted({name for run in self.runs for name in run})
+        return {name: frames.column([run.get(name) for run in self.runs]) for name in names}
+
+    def to_pandas(self) -> Any:
+        """`runs` as a `pandas.DataFrame`."""
+        return frames.to_pandas(self.run_columns)
+
+    def to_polars(self) -> Any:
+        """`runs` as a `polars.DataFrame`."""
+        return frames.to_polars(self.run_columns)
 
     def query(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Column names and rows of a read-only query.
@@ -120,9 +135,7 @@ class Results:
 
     def _load_table(self, connection: duckdb.DuckDBPyConnection, name: str) -> None:
         if name == "runs":
-            names = sorted({name for run in self.runs for name in run})
-            columns = {name: _column([run.get(name) for run in self.runs]) for name in names}
-            connection.register("given_runs", columns)
+            connection.register("given_runs", self.run_columns)
             connection.execute("create table runs as select * from given_runs")
             connection.unregister("given_runs")
             return
@@ -219,19 +232,3 @@ def _flat(document: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, 
             yield from _flat(value, f"{before}{key}_")
         elif not isinstance(value, Sequence) or isinstance(value, str):
             yield before + key, value
-
-
-def _column(values: list[Any]) -> np.ndarray:
-    """Values of one kind, some of them missing, as an array for a table."""
-    present = [value for value in values if value is not None]
-    if (
-        present
-        and all(isinstance(value, bool) for value in present)
-        and len(present) == len(values)
-    ):
-        return np.array(values)
-    if all(isinstance(value, (int, float)) for value in present):
-        if len(present) == len(values) and all(isinstance(value, int) for value in present):
-            return np.array(values, np.int64)
-        return np.array([np.nan if value is None else float(value) for value in values])
-    return np.array([None if value is None else str(value) for value in values], object)

@@ -178,8 +178,8 @@ function ruleDetail(contest, row) {
 function episodes(contest, row) {
   if (!contest.tapes.length) return [];
   const entry = contest.rules[row], goal = parseTape(contest.goal);
-  const shortest = "a shortest way", known = Object.keys(contest.episodes);
-  if (contest.length <= SOLVED_LENGTH && !known.includes(shortest)) known.push(shortest);
+  const shortest = "a shortest way", known = Object.keys(contest.episodes).filter((name) => name !== shortest);
+  if (contest.length <= SOLVED_LENGTH || Object.hasOwn(contest.episodes, shortest)) known.push(shortest);
   if (!known.length) return [element("p", { class: "note" }, "There are no stored episodes to watch.")];
   const player = makePlayer();
   const note = element("p", { class: "note" });

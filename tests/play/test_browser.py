@@ -13,8 +13,9 @@ from stored_runs import EXAM, sit, store_bundle, store_runs
 from tapebench import play, report
 from tapebench.exam import bounds, bundle, regret
 from tapebench.exam.exam import make_exam
-from tapebench.physics import exact, space
+from tapebench.physics import exact, families, space
 from tapebench.physics.families import elementary
+from tapebench.physics.space import Space
 from tapebench.runs import board
 
 pytestmark = pytest.mark.slow  # nearly all of them start processes
@@ -347,7 +348,8 @@ def test_saving_and_best_moves_show_a_hidden_law_without_its_number(game):
     page.wait_for_selector("#result p")
     assert "counts as shown" in page.inner_text("#result")
     assert page.inner_text("#status").endswith("rule shown by the saved file")
-    assert "54" not in page.inner_text("#game")
+    for said in ("#status", "#result"):  # the notebook may: it is what the player has seen
+        assert "54" not in page.inner_text(said)
     page.click("#new")
     await_status(page, "rule hidden")
     page.click("#hint")
@@ -447,3 +449,150 @@ def test_the_name_of_a_row_leads_to_its_episodes(visit, leaderboard, viewport):
     page.get_by_role("button", name="unseen", exact=True).click()
     heads = page.locator("tbody th[scope=row]").all_text_contents()
     assert set(heads) >= {"constructor", "<b>bold</b>", "exact ceiling"}
+
+
+# The games of the page itself
+
+
+@pytest.fixture(scope="module")
+def static_page(tmp_path_factory):
+    return play.write_static(tmp_path_factory.mktemp("static")).as_uri()
+
+
+def choose(page, kind):
+    page.locator(".choices select").first.select_option(kind)
+    page.wait_for_function(
+        "(count) => document.querySelectorAll('.entry').length === count",
+        arg={"life": 18}.get(kind, 8),
+    )
+
+
+def follow_hints(page):
+    """Play the best moves; how many it took."""
+    moves = 0
+    while page.locator(".status.won").count() == 0:
+        page.keyboard.press("h")
+        page.locator(".strip button.best").click()
+        page.wait_for_selector(".strip:not(:has(.best))")
+        moves += 1
+    return moves
+
+
+@pytest.mark.parametrize(("viewport", "scheme"), [(WIDE, "light"), (PHONE, "dark")])
+@pytest.mark.parametrize("kind", ["day", "free", "life"])
+def test_a_page_without_a_server_is_played_to_the_goal_at_par(
+    visit, static_page, kind, viewport, scheme
+):
+    page = visit(static_page, viewport, scheme)
+    page.wait_for_selector(".strip button")
+    choose(page, kind)
+    par = int(re.search(r"par (\d+)", page.inner_text("#status"))[1])
+    assert follow_hints(page) == par
+    assert not scrolls_sideways(page)
+    assert not page.locator("#save").is_visible()
+    assert page.locator("#rule").is_visible() == (kind == "free")
+    assert (f"moves, par {par}" in page.inner_text("#result")) == (kind == "day")
+
+
+@pytest.mark.parametrize("family", ["elementary", "life"])
+def test_the_page_steps_rings_and_boards_as_the_package_does(visit, static_page, family):
+    page = visit(static_page)
+    shape = (11,) if family == "elementary" else (4, 5)
+    world, law = Space(shape), families.get(family)
+    rng = np.random.default_rng(5)
+    for rule in rng.integers(0, law.num_rules, 20).tolist():
+        tape, cell = int(rng.integers(1 << world.size)), int(rng.integers(world.size))
+        cells = [tape >> place & 1 for place in range(world.size)]
+        expected = law.step(tape, cell, rule, world)
+        named = {"family": family, "shape": shape}
+        stepped = page.evaluate(
+            "([world, cells, cell, rule]) => step(world, cells, cell, rule)",
+            [named, cells, cell, rule],
+        )
+        assert stepped == [expected >> place & 1 for place in range(world.size)]
+        assert page.evaluate("([f, r]) => ruleLabel(f, r)", [family, rule]).endswith(
+            law.label(rule)
+        )
+
+
+def test_par_on_a_board_is_the_fewest_steps_there_are(visit, static_page):
+    page = visit(static_page)
+    law, board = families.get("life"), Space((3, 4))
+    for text in ("B3/S23", "B1/S12", "B2/S"):
+        rule = law.parse(text)
+        steps = exact.steps_to_goal(rule, board, 4, family=law)
+        for tape in range(1, 1 << board.size, 397):
+            cells = [tape >> place & 1 for place in range(board.size)]
+            way = page.evaluate(
+                "([cells, rule]) => findWay({family: 'life', shape: [3, 4]}, cells, rule, 4)",
+                [cells, rule],
+            )
+            assert (None if way is None else len(way)) == (
+                int(steps[tape]) if steps[tape] <= 4 else None
+            )
+
+
+def test_the_game_of_a_day_is_the_same_for_everybody_and_another_tomorrow(visit, static_page):
+    first, second = visit(static_page), visit(static_page)
+    of_day = "(day) => JSON.stringify(gameOfDay(day, settingsOfTest.day))"
+    games = []
+    for page in (first, second):
+        page.evaluate(
+            "window.settingsOfTest = JSON.parse(document.getElementById('data').textContent)"
+        )
+        games.append([page.evaluate(of_day, day) for day in range(20000, 20020)])
+    assert games[0] == games[1]
+    assert len(set(games[0])) == 20
+
+
+def test_the_notebook_fills_in_with_what_was_seen_and_names_the_rule(visit, static_page):
+    page = visit(static_page)
+    choose(page, "free")
+    page.wait_for_selector("text=Notebook: 0 of 8")
+    entry = page.locator(".entry").first
+    entry.click()
+    assert entry.inner_text().strip() == "1"
+    page.locator(".strip button").nth(2).click()
+    page.wait_for_selector(".entry.seen")
+    seen = page.locator(".entry.seen").count()
+    assert f"{seen} of 8" in page.inner_text(".notebook h2")
+    while page.locator(".entry:not(.seen):not(.guessed)").count():
+        page.locator(".entry:not(.seen):not(.guessed)").first.click()
+    guess = page.inner_text("#name").removeprefix("Name it: ")
+    page.click("#name")
+    page.wait_for_selector("#result p")
+    told = page.inner_text("#result")
+    assert guess in told
+    assert "rule shown: " in page.inner_text("#status")
+    assert page.locator("#name").is_disabled()
+
+
+def test_a_rule_that_is_named_on_the_exams_tapes_counts_as_shown(game, tmp_path):
+    page, _ = game()
+    hide_the_law(page)
+    while page.locator(".entry:not(.seen):not(.guessed)").count():
+        page.locator(".entry:not(.seen):not(.guessed)").first.click()
+    page.click("#name")
+    await_status(page, "rule shown: 54")
+    assert page.inner_text("#result") == "It is rule 54, not rule 255."
+    play_out(page)
+    page.click("#save")
+    page.wait_for_selector("#result p:has-text('Saved')")
+    (saved,) = tmp_path.glob("*.tape")
+    assert bundle.verify(saved).about["shown"] == ["name"]
+    assert "rule054" in saved.name
+
+
+def test_a_board_is_played_on_the_page_of_a_server_without_asking_it(game):
+    page, gate = game()
+    choose(page, "life")
+    assert page.locator(".strip button").count() == 25
+    assert not page.locator("canvas").is_visible()
+    page.locator(".strip button").nth(7).focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    await_status(page, "7 moves left")
+    assert not page.locator("#save").is_visible()
+    choose(page, "exam")
+    await_status(page, "rule shown: 204")
+    assert [name for name, _ in gate.calls] == ["new", "new"]

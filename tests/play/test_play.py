@@ -25,7 +25,9 @@ from tapebench.exam.exam import make_exam
 from tapebench.physics import exact, space
 from tapebench.physics.families import elementary
 from tapebench.play import server as servers
+from tapebench.play.page import LIFE, local_worlds
 from tapebench.play.worker import Worker
+from tapebench.tasks import splits
 
 
 def ones(game):
@@ -769,3 +771,45 @@ def test_what_cannot_be_is_one_clear_line(capsys, argv, complaint):
     assert (code, out) == (2, "")
     assert complaint in err
     assert err.count("\n") == 1
+
+
+# Without a server
+
+
+def test_a_static_game_is_one_file_that_loads_nothing(capsys, tmp_path):
+    code, out, _ = tape(capsys, "play", "--static", str(tmp_path / "game"))
+    page = tmp_path / "game" / "index.html"
+    assert (code, out) == (0, f"wrote {page}\n")
+    text = page.read_text()
+    links = re.findall(r'(?:src|href)="([^"]*)"', text)
+    assert links == ["data:,"]
+    assert "://" not in text
+    assert len(text) < 100_000
+
+
+def test_boards_can_be_solved_from_every_tape_and_so_can_most_rules_of_the_day():
+    worlds = local_worlds()
+    shape = tuple(worlds["life"]["shape"])
+    assert shape == (5, 5)
+    universe = splits.load(LIFE).universe
+    assert set(worlds["life"]["rules"]) <= set(universe.rules)
+    assert worlds["life"]["horizon"] > universe.horizon
+    assert len(worlds["day"]["rules"]) > 50
+    assert all(
+        exact.shipped_ceilings(16, 16)[rule].solvable > 0.9 for rule in worlds["day"]["rules"]
+    )
+    assert len(set(worlds["day"]["tapes"])) == len(worlds["day"]["tapes"])
+
+
+def test_naming_a_rule_answers_once_and_counts_as_seeing_it(table):
+    for guess, is_right in ((204, True), (7, False)):
+        view = begin_hidden(table, 204)
+        answer = ask_table(table, "name", view, rule=guess)
+        assert (answer["rule"], answer["is_right"]) == (204, is_right)
+        assert answer["view"]["shown"] == ["name"]
+        assert ask_table(table, "flip", view, cell=0)["rule"] == 204
+    view = begin_hidden(table, 204)
+    for wrong in (256, None, "204"):
+        with pytest.raises(ValueError, match="0 to 255"):
+            ask_table(table, "name", view, rule=wrong)
+    assert ask_table(table, "flip", view, cell=0)["shown"] == []

@@ -20,11 +20,13 @@ ENDING = (signal.SIGINT, signal.SIGTERM)
 class Play:
     """Play the tape yourself in the browser, under a rule that is hidden or shown.
 
-    Starts a server on this machine alone and prints its secret address; Ctrl-C ends it.
+    Starts a server on this machine alone and prints its secret address; Ctrl-C ends it. Boards of
+    life and the rule of the day are on the page, too. With --static the game is written to a file
+    that needs no server.
 
     For example:
       tape play --browser
-      tape play --rule 110 --length 16 --results runs
+      tape play --static game
     """
 
     rule: Annotated[int | None, tyro.conf.arg(metavar="RULE")] = None
@@ -43,12 +45,18 @@ class Play:
     """Port on 127.0.0.1; 0 takes a free one."""
     browser: bool = False
     """Open the page in the browser."""
+    static: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Start no server: write the game to DIR/index.html, to be opened from disk or put on the web.
+    It keeps no secrets and saves no results."""
 
     def run(self) -> None:
         from tapebench import play
         from tapebench.report import contests
         from tapebench.tasks import splits
 
+        if self.static is not None:
+            print(f"wrote {play.write_static(self.static)}")
+            return
         splits.load(self.split)
         play.start(self.split, self.length, self.horizon, self.rule)
         if not self.out.is_dir():

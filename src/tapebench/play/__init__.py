@@ -16,6 +16,7 @@ from tapebench.play.game import (
     start,
     step_game,
 )
+from tapebench.play.page import write_static
 from tapebench.play.server import MAX_BODY, Session, address, make_server
 
 __all__ = [
@@ -32,4 +33,5 @@ __all__ = [
     "save_games",
     "start",
     "step_game",
+    "write_static",
 ]

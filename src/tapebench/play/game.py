@@ -43,11 +43,11 @@ BASELINES = ("random", "flip-ones", "greedy")
 DRAWS = 64
 """Attempts to find a hidden rule under which the tape can be solved."""
 
-Way = Literal["chosen", "hint", "compare", "save"]
-"""How a rule is shown: the player chose it, took a best move under it, compared a finished game, or
-saved a result, which holds the rule."""
+Way = Literal["chosen", "hint", "compare", "name", "save"]
+"""How a rule is shown: the player chose it, took a best move under it, compared a finished game,
+named it and was told whether that is right, or saved a result, which holds the rule."""
 
-NAMING: frozenset[Way] = frozenset({"chosen", "compare"})
+NAMING: frozenset[Way] = frozenset({"chosen", "compare", "name"})
 """The ways that tell the number of the rule. The page and file names keep it back until then."""
 
 

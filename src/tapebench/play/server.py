@@ -23,8 +23,8 @@ from urllib.parse import parse_qs
 
 from tapebench.exam.bundle import Bundle
 from tapebench.play.game import MAX_LENGTH, NAMING, Game, RuleGames, compare_with_others, start
+from tapebench.play.page import local_worlds, render
 from tapebench.play.worker import Worker
-from tapebench.report.page import assemble
 
 HOST = "127.0.0.1"
 MAX_BODY = 1 << 16
@@ -64,6 +64,11 @@ class Session:
             game = world.game(episode)
             document = compare_with_others(game, self.bundles, self.worker.play_baselines)
             world.show("compare")
+        elif call == "name":
+            game = world.game(episode)
+            guess = game.exam.universe.family.check_rule(message.get("rule"))
+            document = {"rule": game.rule, "is_right": guess == game.rule}
+            world.show("name")
         else:
             document = {"saved": str(world.save(episode, self.out))}
         return {**document, "view": _view(key, world, world.game(episode))}
@@ -110,7 +115,7 @@ def _view(key: str, world: RuleGames, game: Game) -> dict[str, Any]:
     }
 
 
-CALLS = ("new", "next", "flip", "hint", "compare", "save")
+CALLS = ("new", "next", "flip", "hint", "compare", "name", "save")
 
 
 class Server(ThreadingHTTPServer):
@@ -123,7 +128,7 @@ class Server(ThreadingHTTPServer):
         self.session = session
         self.token = secrets.token_urlsafe(16)
         settings = {"length": session.length, "rule": session.rule, "longest": MAX_LENGTH}
-        self.page = assemble("TAPE: play", BODY, settings, "play.js").encode()
+        self.page = render(settings | local_worlds() | {"is_static": False}).encode()
         self._connections: set[socket.socket] = set()
         super().__init__((HOST, port), _Handler)
 
@@ -257,12 +262,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *args: Any) -> None:
         """The terminal is for the address and for what was saved."""
-
-
-BODY = """<h1>TAPE</h1>
-<p class=lead>Empty every cell. Each move flips one cell; then a rule that you may not know updates
-all cells at once, each by what it and its two neighbours on the ring are.</p>
-<div id=game></div>
-<p class=note>Keys: arrows choose a cell, Enter or space flips it, h asks for the best move, n takes
-the next tape under the same rule. Tapes are those of the exam, as agents are given them. Results
-count as blind as long as the rule is hidden: best moves, Compare and Save result show it.</p>"""

@@ -113,12 +113,13 @@ def render_exhibit(
     return assemble(title, "\n".join(parts), {"contests": []}, "report.js")
 
 
-def assemble(title: str, body: str, document: Any, script: str) -> str:
+def assemble(title: str, body: str, document: Any, *scripts: str) -> str:
     """A whole HTML file: style, body, the JSON that scripts read, and the scripts.
 
     The policy in its head forbids the browser to load or send anything.
     """
     data = json.dumps(document, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    code = "\n".join(map(asset, ("tape.js", *scripts)))
     policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -129,7 +130,7 @@ def assemble(title: str, body: str, document: Any, script: str) -> str:
         f"<title>{escape(title)}</title><style>{asset('report.css')}</style></head>\n"
         f"<body><main>\n{body}\n</main>\n"
         f'<script type="application/json" id="data">{data}</script>\n'
-        f"<script>{asset('tape.js')}\n{asset(script)}</script></body></html>\n"
+        f"<script>{code}</script></body></html>\n"
     )
 
 

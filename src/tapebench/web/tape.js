@@ -122,9 +122,10 @@ function drawSpacetime(canvas, rows, flips, total, at = -1) {
   draw();
 }
 
-// The cells of one tape in a grid. `press` makes them buttons: click, Enter or space; arrows move.
-function makeStrip(length, press = null) {
-  const strip = element("div", { class: "strip", role: press ? "group" : "img", style: `--cells:${length}` });
+// The cells of one tape in a grid, of so many columns. `press` makes them buttons: click, Enter or
+// space; arrows move.
+function makeStrip(length, press = null, columns = length) {
+  const strip = element("div", { class: "strip", role: press ? "group" : "img", style: `--cells:${columns}` });
   const parts = [];
   for (let cell = 0; cell < length; cell++) {
     const part = press
@@ -135,7 +136,8 @@ function makeStrip(length, press = null) {
   }
   if (press) {
     strip.addEventListener("keydown", (event) => {
-      const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      const down = columns < length ? columns : 0;
+      const move = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -down, ArrowDown: down }[event.key];
       const here = parts.indexOf(document.activeElement);
       if (!move || here < 0) return;
       event.preventDefault();

@@ -37,8 +37,7 @@ class Train:
 
     For example:
       tape train dqn --seeds 3 --steps 20000
-      tape train ppo --family life --shape 5x5 --split life-H8-matched --horizon 8 --steps 20000
-      tape train runs/main/dqn/fps30/s00
+      tape train ppo --family life --split life-H8-matched --steps 20000
     """
 
     agent: Annotated[

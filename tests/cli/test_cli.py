@@ -11,6 +11,7 @@ from PIL import Image
 from commands import tape
 from tapebench import cli
 from tapebench.base import files
+from tapebench.physics.families import FAMILIES
 from tapebench.runs import store
 from tapebench.runs.tracks import get_track
 from tapebench.tasks import drawn, splits
@@ -221,7 +222,7 @@ def test_show_writes_a_picture(capsys, tmp_path):
             "up to 16 cells",
         ),
         (["show", "--family", "life", "--shape", "x", "--rules", "23/3"], "written like 5x5"),
-        (["show", "--family", "ring2", "--policy", "optimal"], "use random, flip-ones, greedy"),
+        (["show", "--family", "ring2", "--policy", "memoryless"], "between belief-planner and"),
         (["show", "--family", "life", "--rules", "23/3", "--png", "b.png"], "leave out --png"),
         (["show", "--rules", "x"], "a number from 0 to 255, not 'x'"),
         (["oracle", "--objective", "fnal"], "did you mean 'final'"),
@@ -413,6 +414,34 @@ def test_evaluate_is_readable_and_writes_rows_and_a_bundle(capsys, tmp_path):
     assert "Made: by us, rows not checked, seating 2" in out
 
 
+def test_rules_of_other_families_sit_exams_by_their_labels(capsys, tmp_path):
+    life, split = FAMILIES["life"], splits.load("life-H8-matched-16")
+    labels = ",".join(map(life.label, [*split.train[:3], *split.test[:3]]))
+    flags = ("--family", "life", "--split", split.name, "--shape", "3x4", "--episodes", "3")
+    result = str(tmp_path / "result.tape")
+    code, out, _ = tape(
+        capsys, "evaluate", "flip-ones", *flags, "--rules", labels, "--bundle", result
+    )
+    assert code == 0
+    assert "life-H8-matched-16, a torus of 3 × 4, H = 12" in " ".join(out.split())
+    assert "density from 0.00" in out
+    code, out, _ = tape(capsys, "verify", result, "--json")
+    document = json.loads(out)
+    assert (document["family"], document["shape"], document["rules"]) == ("life", [3, 4], 6)
+    code, out, _ = tape(capsys, "verify", result)
+    assert "6 rules, a torus of 3 × 4, H = 12" in out
+
+
+def test_splits_of_drawn_rules_say_how_many_cells_and_steps(capsys):
+    flags = ("--family", "ring2", "--split", "ring2-H6-matched-16", "--side", "id", "--json")
+    budget = ("--candidates", "4", "--horizon-plan", "2", "--seeds", "1")
+    code, out, _ = tape(capsys, "oracle", *flags, *budget, "--episodes-per-rule", "1")
+    document = json.loads(out)
+    assert code == 0
+    assert (document["length"], document["horizon"], document["family"]) == (16, 6, "ring2")
+    assert document["id"]["rules"] == 16
+
+
 def test_a_failing_agent_leaves_its_episodes_and_one_line(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(SUPPORT))
@@ -532,6 +561,10 @@ def test_a_summary_comes_before_its_table(capsys):
         (("evaluate", "random", "--mask", "99"), "cells are 0 to 31"),
         (("evaluate", "random", "--rules", "x"), "use all, train, test"),
         (("evaluate", "random", "--noise", "2"), "noise must be from 0 to 1"),
+        (("evaluate", "random", "--family", "live"), "did you mean 'life'"),
+        (("evaluate", "random", "--family", "life"), "give its shape, like 5x5"),
+        (("evaluate", "random", "--family", "ring2"), "like ring2-H4-matched"),
+        (("evaluate", "random", "--split", "life-H8-matched"), "say family='life'"),
         (("evaluate", "random", "--bundle", "nowhere/x"), "there is no directory nowhere"),
         (("evaluate", "random", "--bundle", "x", "--seeds", "2"), "a bundle holds one run"),
         (("evaluate", "nothing.here:make"), "there is no module nothing.here"),

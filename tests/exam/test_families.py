@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tapebench.exam import bundle, by_stratum, rollout
+from tapebench.exam import baselines, bundle, by_stratum, rollout
 from tapebench.exam.exam import IMPOSSIBLE, UNKNOWN, Exam, from_identity, make_exam
 from tapebench.physics import exact, starts
 from tapebench.physics.families import LIFE, RING2
@@ -70,6 +70,13 @@ def test_the_exams_of_drawn_universes_are_pinned():
     assert hashes == {
         *("1ff389422127c446", "d2c5cda7af556481", "dc637a374c14a950", "adf6762a76c08b4a"),
     }
+
+
+def test_rules_are_on_the_sides_that_their_split_has_them_on():
+    identity = few("life").identity
+    swapped = identity | {"train": identity["test"], "test": identity["train"]}
+    with pytest.raises(ValueError, match="not on the sides that the split life-H8-matched-16"):
+        from_identity(swapped)
 
 
 def test_an_exam_of_a_splits_own_rules_needs_no_universe():
@@ -201,6 +208,23 @@ def test_scores_group_rules_by_what_is_known_of_them(family):
     document = compare.compare(again, again)
     assert document["ood"]["difference"] == 0
     assert bool(document["no_strata"]) == bool(by_stratum.why_unknown(exam))
+
+
+def test_baselines_of_large_exams_are_kept(tmp_path, monkeypatch):
+    exam = few("elementary")
+    measured = baselines.load(exam)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(baselines, "run_baselines", lambda exam, progress: measured)
+    assert not list(tmp_path.rglob("*.json"))
+    monkeypatch.setattr(baselines, "KEPT_EPISODES", 1)
+    assert list(baselines.load(exam)) == list(measured)
+    (kept,) = tmp_path.rglob(f"lines/{exam.hash}-*.json")
+    monkeypatch.setattr(baselines, "run_baselines", lambda exam, progress: {})
+    read = baselines.load(exam)
+    assert list(read) == list(measured)
+    np.testing.assert_array_equal(read["mpc"]["success"], measured["mpc"]["success"])
+    kept.write_text('{"lines": {"mpc": {"success": [1]}}}')
+    assert baselines.load(exam) == {}
 
 
 def test_an_exam_of_another_family_than_its_split_is_refused():

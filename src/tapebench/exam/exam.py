@@ -208,10 +208,10 @@ class Exam:
                 parts.append(of_all[tapes][None])
                 progress(rule)
         else:
-            classes = quotient.load(task.family, task.space)
+            search = quotient.classes(task.family, task.space)
             for first in range(0, len(rules), quotient.TOGETHER):
                 together = rules[first : first + quotient.TOGETHER]
-                parts.append(classes.steps(together, tapes, task.horizon))
+                parts.append(search.steps(together, tapes, task.horizon))
                 for rule in together:
                     progress(rule)
         return np.concatenate(parts)

@@ -168,8 +168,8 @@ class Quotient:
 
 
 @lru_cache(maxsize=2)
-def load(family: Family, where: Space) -> Quotient:
-    """The classes of a family on a space, kept: finding them takes longer than many rules."""
+def classes(family: Family, where: Space) -> Quotient:
+    """The classes of a family on a space, kept: finding them takes as long as many rules do."""
     return Quotient(family, where)
 
 

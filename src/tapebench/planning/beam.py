@@ -165,7 +165,7 @@ def find_own_ways(
     """For each tape, uint32 `[N]`, a way to the goal of a task under a rule of its own."""
     goal, size, family = task.goal or 0, task.space, task.family
     if is_exhaustive(task):
-        return quotient.load(family, size).ways(rules, tapes, np.array(budget, int))
+        return quotient.classes(family, size).ways(rules, tapes, np.array(budget, int))
     ways: Ways = [None] * len(tapes)
     for rule in np.unique(rules).tolist():
         rows = np.flatnonzero(rules == rule).tolist()

@@ -95,11 +95,6 @@ class Support:
         """float32 `[R, N]`: what each rule makes of each entry."""
         return np.asarray(self.family.table(self.numbers)).astype(np.float32)
 
-    @property
-    def is_all(self) -> bool:
-        """Whether these are all rules of the family, in order."""
-        return len(self.rules) == self.family.num_rules
-
     def learn(
         self, log_belief: Any, places: Any, after: Any, readable: Any, noise: Any, floor: Any
     ) -> Array:
@@ -281,7 +276,7 @@ def information_gains(
     seen = places if readable is None else places & readable
     one_bit_rules = np.uint32(1) << np.arange(support.family.entries, dtype=np.uint32)
     shown = ((seen != 0).any(axis=-1) * one_bit_rules).sum(axis=-1)
-    if not support.is_all:
+    if support != EVERY:
         return _outcome_entropies(belief, shown.astype(np.uint32), support)
     table = shown_entropies(belief.reshape(-1, len(support.rules))).reshape(belief.shape)
     return jnp.take_along_axis(table, shown.astype(np.int32), axis=-1)
@@ -294,7 +289,7 @@ def _outcome_entropies(belief: Array, shown: Array, support: Support) -> Array:
     the same belief and few tapes. A rule that is certain but for the floor has nothing to show.
     """
     num_rules = belief.shape[1]
-    weights = np.random.default_rng(0).random(num_rules, np.float32)
+    weights = seeding.generator(0, "belief", "alike").random(num_rules, np.float32)
     order = jnp.lexsort((seeding.hash32(*shown.T), belief @ weights))
     certain = 1 - 2 * FLOOR * num_rules
 

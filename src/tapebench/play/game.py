@@ -222,7 +222,7 @@ def compare_with_others(
     fewest = int(game.exam.optimal_steps()[0, game.episode])
     return {
         "rule": game.rule,
-        "type": game.exam.universe.features[game.rule].type,
+        "type": game.exam.universe.types[game.rule],
         "held_out": game.rule in game.exam.test,
         "fewest": fewest if fewest >= 0 else None,
         "is_impossible": fewest == IMPOSSIBLE,

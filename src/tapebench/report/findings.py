@@ -15,7 +15,6 @@ from tapebench.exam import seating
 from tapebench.exam.baselines import PLANNER, Baseline
 from tapebench.exam.intervals import over_seeds, resampling, share_over_seeds
 from tapebench.exam.metrics import SOFT
-from tapebench.physics import features
 from tapebench.report import figures, style
 from tapebench.report.contests import (
     EQUIVARIANT,
@@ -255,7 +254,7 @@ def type_table(contest: Contest) -> Table:
     exam = contest.exam
     groups = [
         (kind, side, np.flatnonzero((exam.types == kind) & (exam.subsets == side)))
-        for kind in features.TYPES
+        for kind in exam.universe.type_names
         for side in contest.subsets()
     ]
     groups = [(kind, side, indices) for kind, side, indices in groups if len(indices)]

@@ -14,12 +14,14 @@ from tapebench.agents import automata
 from tapebench.base import seeding
 from tapebench.exam.rollout import rollout
 from tapebench.physics import space
-from tapebench.physics.families import elementary
+from tapebench.physics.families import FAMILIES, elementary
+from tapebench.physics.space import Space
 from tapebench.planning import ball as balls
 from tapebench.tasks import splits
 from tapebench.tasks.task import make_task
 
 HELD_OUT = splits.load("fps30").test
+RING = Space((16,))
 
 
 @cache
@@ -52,7 +54,7 @@ def memory_after(policy, rules, steps, length=16, seed=0):
     memory = policy.init(None, num)._replace(cells=0 * cells, foreseen=0 * cells)
     for t in range(steps + 1):
         obs = np.concatenate([cells, np.full((num, 1), t / 64)], axis=1).astype(np.float32)
-        memory = automata.remember(memory, obs, length)
+        memory = automata.remember(memory, obs, Space((length,)))
         memory = memory._replace(cell=rng.integers(length, size=num))
         flipped = space.flip(space.pack(cells), memory.cell)
         cells = space.unpack(elementary.evolve(flipped, np.array(rules), length), length)
@@ -65,7 +67,7 @@ def memory_after(policy, rules, steps, length=16, seed=0):
 def test_a_law_of_five_cells_updates_like_a_loop():
     rng = np.random.default_rng(0)
     for length in (3, 4, 5, 8, 31, 32):
-        rule = int(rng.integers(2**32))
+        rule, ring = int(rng.integers(2**32)), Space((length,))
         cells = rng.integers(2, size=(6, length))
         tapes = space.pack(cells)[:, 0]
         wanted = [
@@ -78,7 +80,7 @@ def test_a_law_of_five_cells_updates_like_a_loop():
         after = balls.evolve_ring(tapes, rule, length, radius=2)
         np.testing.assert_array_equal(space.unpack(after[:, None], length), wanted)
         ones = np.tile(rule >> np.arange(32) & 1, (6, 1)).astype(bool)
-        np.testing.assert_array_equal(automata.follow(ones, cells.astype(np.uint8)), wanted)
+        np.testing.assert_array_equal(automata.follow(ones, cells.astype(np.uint8), ring), wanted)
 
 
 def test_predecessors_under_a_law_of_five_cells_are_all_of_them():
@@ -140,21 +142,51 @@ def test_what_is_found_for_a_tape_does_not_depend_on_what_was_asked_before(
         "_choose",
         lambda tapes, *rest: batches.append(tapes) or choose(tapes, *rest),
     )
-    config = automata.Config(beam=16)
+    config, ring = automata.Config(beam=16), Space((length,))
     num = automata.search.ROWS + 4
     cells = np.random.default_rng(0).integers(2, size=(num, length))
     tapes, goal = space.pack(cells), space.to_words(0, length).tolist()
     budget = [length - number % 3 for number in range(num)]
-    together = automata.plan_ways(config, tapes, budget, law(rule), length, goal)
+    together = automata.plan_ways(config, tapes, budget, law(rule), ring, goal)
     assert any(together)
     assert len(batches) > 2
-    assert automata.plan_ways(config, tapes, budget, law(rule), length, goal) == together
+    assert automata.plan_ways(config, tapes, budget, law(rule), ring, goal) == together
     monkeypatch.setattr(automata, "_MAX_WAYS", 3)
     for number in (num - 1, *range(0, num, 5)):
         (alone,) = automata.plan_ways(
-            config, tapes[[number]], [budget[number]], law(rule), length, goal
+            config, tapes[[number]], [budget[number]], law(rule), ring, goal
         )
         assert alone == together[number]
+
+
+@pytest.mark.parametrize(("family", "shape"), [("ring2", (12,)), ("life", (4, 5))])
+def test_a_table_of_neighbourhoods_is_any_rule_of_the_widest_family_of_the_space(family, shape):
+    laws, where = FAMILIES[family], Space(shape)
+    assert automata.assumed_family(where) == laws
+    assert len(np.unique(automata.describe(where), axis=0)) == laws.entries
+    rng = np.random.default_rng(0)
+    rules = rng.integers(laws.num_rules, size=30, dtype=np.uint32)
+    cells = rng.integers(2, size=(30, where.size), dtype=np.uint8)
+    after = space.unpack(laws.evolve(space.pack(cells), rules, where), where.size)
+    ones = laws.table(rules) == 1
+    np.testing.assert_array_equal(automata.follow(ones, cells, where), after)
+    counts = automata.count_cases(cells, after, np.arange(30) > 0, where)
+    assert counts[1:].sum() == 29 * where.size
+    assert not counts[0].any()
+    np.testing.assert_array_equal(counts[1:, :, 1] > 0, (ones & (counts.sum(-1) > 0))[1:])
+    np.testing.assert_array_equal(automata.presence(cells, where)[1:], counts[1:].sum(-1) > 0)
+
+
+def test_plans_on_a_torus_lead_to_the_goal_under_the_rule():
+    life, where = FAMILIES["life"], Space((4, 4))
+    rule = life.parse("B3/S")
+    tapes = space.pack(np.random.default_rng(0).integers(2, size=(6, 16)))
+    ways = automata.plan_ways(automata.Config(beam=64), tapes, [8] * 6, rule, where, [0])
+    assert all(ways)
+    for tape, way in zip(tapes, ways, strict=True):
+        for cell in way:
+            tape = life.step(tape, cell, rule, where)
+        assert not tape.any()
 
 
 # The model.
@@ -204,7 +236,7 @@ def test_confidence_is_how_often_the_model_is_right(steps):
     rules = splits.load("fps30").train * 4
     memory, _ = memory_after(agent.policy(state), rules, steps, length=8)
     belief = automata.believe(memory, 8.0)
-    present = automata.presence(automata.flip_cells(memory.cells, memory.cell))
+    present = automata.presence(automata.flip_cells(memory.cells, memory.cell), Space((8,)))
     right = belief.ones == np.stack([table(rule) for rule in rules])
     for low, high in ((0.0, 0.7), (0.7, 0.95), (0.95, 1.0)):
         there = present & (belief.prob >= low) & (belief.prob <= high)
@@ -218,17 +250,17 @@ def test_the_policy_counts_what_training_counts():
     rng = np.random.default_rng(0)
     before, after = rng.integers(2, size=(2, 3, 1, 16)).astype(np.float32)
     cell = rng.integers(16, size=(3, 1))
-    wanted = automata.tally(before, cell, after, np.ones(before.shape, np.float32))
+    wanted = automata.tally(before, cell, after, np.ones(before.shape, np.float32), RING)
     memory = agent.policy(state).init(None, 3)
     for time, cells in ((0.0, before), (0.25, after)):
         obs = np.concatenate([cells[:, 0], np.full((3, 1), time, np.float32)], axis=1)
-        memory = automata.remember(memory, obs, 16)._replace(cell=cell[:, 0])
+        memory = automata.remember(memory, obs, RING)._replace(cell=cell[:, 0])
     np.testing.assert_array_equal(memory.counts, wanted)
     np.testing.assert_array_equal(memory.horizon, [4, 4, 4])
     # An episode that stands still tells nothing, and neither does the start of the next one.
     for time in (0.25, 0.0):
         obs[:, -1] = time
-        memory = automata.remember(memory, obs, 16)
+        memory = automata.remember(memory, obs, RING)
         np.testing.assert_array_equal(memory.counts, wanted)
 
 
@@ -288,9 +320,9 @@ def test_plans_are_no_deeper_than_allowed_and_are_dropped_on_a_surprise():
     memory = memory._replace(time=np.zeros(1, np.float32), plan=memory.plan * 0 + 3)
     obs = np.zeros((1, 17), np.float32)
     obs[0, 16] = 0.25
-    assert (automata.remember(memory, obs, 16).plan == 3).all()
+    assert (automata.remember(memory, obs, RING).plan == 3).all()
     obs[0, 5] = 1.0
-    assert (automata.remember(memory, obs, 16).plan == -1).all()
+    assert (automata.remember(memory, obs, RING).plan == -1).all()
 
 
 @pytest.mark.slow
@@ -300,7 +332,7 @@ def test_a_flip_to_learn_shows_neighbourhoods_that_the_model_thinks_new():
     cells = np.zeros((1, 16), np.uint8)
     cells[0, 0] = 1
     memory = memory._replace(cells=cells)
-    gains = automata.information(memory, automata.believe(memory, 8.0), np.array([0]), 8.0)
+    gains = automata.information(memory, automata.believe(memory, 8.0), np.array([0]), 8.0, RING)
     # Of the eight kinds of three cells these flips show five, four and one.
     assert gains[0, 2] > gains[0, 5] + 2 > gains[0, 0] + 10
     assert 0 < gains.min() <= gains.max() < 32

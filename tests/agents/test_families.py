@@ -26,7 +26,6 @@ CASES = [
     pytest.param(name, family, marks=[] if (name, family) in QUICK else pytest.mark.slow)
     for family in WORLDS
     for name in agents.NAMES
-    if (name, family) != ("automata", "life")
 ]
 TORUS = Space((3, 5))
 
@@ -71,11 +70,6 @@ def test_a_context_is_of_the_entries_of_the_family(family, context):
     else:
         assert not known.any()
     assert rollout(policy, task, rules=task.rules[-2:], episodes=2).success.shape == (2, 2)
-
-
-def test_a_plan_is_searched_for_on_rings_alone():
-    with pytest.raises(ValueError, match="automata plans with a search on rings"):
-        small("automata", "life")
 
 
 def test_every_entry_of_a_larger_table_is_remembered_with_as_many_numbers():

@@ -6,7 +6,8 @@ nothing does about as well (`tape reproduce automata-control`), and where cells 
 below `flip-ones`.
 
 The evidence of an episode is, for every neighbourhood x of five cells after the flip, how often the
-middle cell became 0 and 1: n_0(x), n_1(x). A neighbourhood that was not seen may be similar to one
+middle cell became 0 and 1: n_0(x), n_1(x). On a torus x is a cell and how many of its eight
+neighbours are ones. A neighbourhood that was not seen may be similar to one
 that was. The similarity is learned: φ is a network on the five cells, and
 
     K(x, y) = exp(s − |φ(x) − φ(y)|²)        m_b(x) = a_b + Σ_y K(x, y) n_b(y)
@@ -17,7 +18,7 @@ prior a are learned on training rules by the likelihood of the next tape,
 
     L = mean over the neighbourhoods x in it of − log p(x becomes what it became),
 
-so confidence is calibrated by the loss itself. The 32 probabilities are the model of the rule in
+so confidence is calibrated by the loss itself. These probabilities are the model of the rule in
 this episode. Elementary rules depend on three cells: that the outer two do not matter, hence that a
 single transition reveals nearly everything, has to be learned in training.
 
@@ -52,8 +53,8 @@ Notes:
    read from how far the observed t/H moves in a step;
 8. search from the goal takes tapes of up to 32 cells. On longer ones there is a beam alone, of a
    quarter of the width, and for rules of three cells only;
-9. five cells on a ring are what `ring2` rules read. It does not play on a torus: the search is one
-   on rings.
+9. so neighbourhoods are the entries of a table of `ring2`, or on a torus of `life`. There search is
+   the beam alone, of a quarter of the width.
 
 `learn=False` is an untrained copy, `network=table` a model that has nothing to learn: every
 neighbourhood is its own. `trust=0` with `fit=0` is without control: plans are always made and
@@ -102,19 +103,13 @@ from tapebench.agents.replay import Replay
 from tapebench.base import seeding
 from tapebench.base.names import one_of
 from tapebench.exam.policy import Policy, blind, flip_a_one
-from tapebench.physics import space
+from tapebench.physics.families.life import LIFE
+from tapebench.physics.families.ring2 import RING2
+from tapebench.physics.family import Family
+from tapebench.physics.space import Space, pack
 from tapebench.planning import beam as search
 from tapebench.planning.ball import MAX_LENGTH
 from tapebench.tasks.layout import Layout
-
-RADIUS = 2
-"""Cells to each side that the model looks at."""
-
-CODES = 1 << (2 * RADIUS + 1)
-"""Neighbourhoods."""
-
-_BITS = 2.0 * (np.arange(CODES)[:, None] >> np.arange(2 * RADIUS, -1, -1) & 1) - 1.0
-"""`[32, 5]`: the cells of each neighbourhood from left to right, as -1 and 1."""
 
 _TABLE_WEIGHT = 1e4
 """Prior counts that an observation outweighs in a model that has nothing to learn."""
@@ -218,6 +213,22 @@ class Config:
 # The model.
 
 
+def assumed_family(space: Space) -> Family:
+    """The laws among which the model looks for that of an episode: the widest of its space."""
+    return LIFE if space.is_torus else RING2
+
+
+def describe(space: Space) -> Float[np.ndarray, "N F"]:
+    """Each neighbourhood in numbers from -1 to 1.
+
+    On a ring its cells from left to right, on a torus how many neighbours are ones, and the cell.
+    """
+    entry = np.arange(assumed_family(space).entries)
+    if space.is_torus:
+        return np.stack([entry // 2 / 4.0 - 1.0, entry % 2 * 2.0 - 1.0], axis=-1)
+    return 2.0 * (entry[:, None] >> np.arange(4, -1, -1) & 1) - 1.0
+
+
 class Model(eqx.Module):
     """Which neighbourhoods behave alike. Of a model that learns nothing `hidden` is empty."""
 
@@ -226,41 +237,39 @@ class Model(eqx.Module):
     """s."""
     log_prior: Float32[Array, " 2"]
     """log a_0, log a_1."""
+    space: Space = eqx.field(static=True)
 
-    def likeness(self) -> tuple[Float32[Array, "32 32"], Float32[Array, " 2"]]:
+    def likeness(self) -> tuple[Float32[Array, "N N"], Float32[Array, " 2"]]:
         """K and a."""
+        described = describe(self.space)
         if not self.hidden:
-            return _TABLE_WEIGHT * jnp.eye(CODES), jnp.ones(2)
-        x = jnp.asarray(_BITS, jnp.float32)
+            return _TABLE_WEIGHT * jnp.eye(len(described)), jnp.ones(2)
+        x = jnp.asarray(described, jnp.float32)
         first, last = self.hidden
         x = nn.linear(last, jnp.tanh(nn.linear(first, x)))
         apart = jnp.square(x[:, None] - x[None]).sum(axis=-1)
         return jnp.exp(self.strength - apart), jnp.exp(self.log_prior)
 
 
-def make_model(key: PRNGKeyArray, config: Config) -> Model:
+def make_model(key: PRNGKeyArray, config: Config, space: Space) -> Model:
     """The model that a config asks for."""
-    sizes = [(2 * RADIUS + 1, config.width), (config.width, config.features)]
+    sizes = [(describe(space).shape[1], config.width), (config.width, config.features)]
     hidden = nn.layers(key, *sizes) if config.network == "kernel" else ()
-    return Model(hidden, jnp.float32(0.0), jnp.zeros(2))
+    return Model(hidden, jnp.float32(0.0), jnp.zeros(2), space)
 
 
-def neighbourhood_codes(cells: Real[Any, "*B L"]) -> Int32[Any, "*B L"]:
-    """The neighbourhood of every cell of 0 and 1: integers below 32."""
-    xp = cells.__array_namespace__()
-    whole = cells.astype(np.int32)
-    code = xp.zeros_like(whole)
-    for offset in range(-RADIUS, RADIUS + 1):
-        code = 2 * code + xp.roll(whole, -offset, axis=-1)
-    return code
+def neighbourhood_codes(cells: Real[Any, "*B L"], space: Space) -> Int32[Any, "*B L"]:
+    """The neighbourhood of every cell of 0 and 1, by number."""
+    whole = cells.astype(np.int32).reshape(*cells.shape[:-1], *space.shape)
+    return assumed_family(space).codes(whole, space).reshape(cells.shape)
 
 
 def evidence_masses(
-    likeness: Float[Any, "32 32"],
+    likeness: Float[Any, "N N"],
     prior: Float[Any, " 2"],
-    counts: Float[Any, "*B 32 2"],
+    counts: Float[Any, "*B N 2"],
     saturation: float,
-) -> Float[Any, "*B 32 2"]:
+) -> Float[Any, "*B N 2"]:
     """m of counts. NumPy or JAX."""
     total = counts.sum(axis=-1, keepdims=True)
     return prior + likeness @ (counts * (saturation / (saturation + total)))
@@ -269,8 +278,8 @@ def evidence_masses(
 def prediction_loss(
     config: Config,
     model: Model,
-    evidence: Float32[Array, "B 32 2"],
-    outcome: Float32[Array, "B 32 2"],
+    evidence: Float32[Array, "B N 2"],
+    outcome: Float32[Array, "B N 2"],
 ) -> Float32[Array, ""]:
     """Negative log-likelihood of the next tape given the evidence; both are counts."""
     mass = evidence_masses(*model.likeness(), evidence, config.saturation)
@@ -285,12 +294,14 @@ def tally(
     action: Integer[Array, "B C"],
     after: Float32[Array, "B C L"],
     weight: Real[Array, "B C L"] | Bool[Array, "B C L"],
-) -> Float32[Array, "B 32 2"]:
+    space: Space,
+) -> Float32[Array, "B N 2"]:
     """Counts of transitions; each cell has a weight."""
+    number = assumed_family(space).entries
     flipped = jnp.abs(before - jax.nn.one_hot(action, before.shape[-1]))
-    case = 2 * neighbourhood_codes(flipped) + after.astype(jnp.int32)
-    counts = jax.nn.one_hot(case, 2 * CODES) * weight[..., None]
-    return counts.sum(axis=(1, 2)).reshape(-1, CODES, 2)
+    case = 2 * neighbourhood_codes(flipped, space) + after.astype(jnp.int32)
+    counts = jax.nn.one_hot(case, 2 * number) * weight[..., None]
+    return counts.sum(axis=(1, 2)).reshape(-1, number, 2)
 
 
 # Learning.
@@ -321,8 +332,8 @@ class State:
 
 
 def draw_batch(
-    key: PRNGKeyArray, config: Config, stored: Replay
-) -> tuple[Float32[Array, "B 32 2"], Float32[Array, "B 32 2"]]:
+    key: PRNGKeyArray, config: Config, stored: Replay, space: Space
+) -> tuple[Float32[Array, "B N 2"], Float32[Array, "B N 2"]]:
     """A batch of thinned evidence and the transitions that followed it, as counts."""
     place_key, size_key, cell_key = jax.random.split(key, 3)
     places = replay.sample_transitions(place_key, stored, config.batch)
@@ -331,34 +342,34 @@ def draw_batch(
     cells = config.context * length
     part = float(cells) ** -jax.random.uniform(size_key, (config.batch, 1, 1))
     is_shown = jax.random.uniform(cell_key, past.before.shape) < part
-    evidence = tally(past.before, past.action, past.after, is_shown & past.is_real[..., None])
+    weight = is_shown & past.is_real[..., None]
+    evidence = tally(past.before, past.action, past.after, weight, space)
     outcome = tally(
         layout.cells(batch.obs)[:, None],
         batch.action[:, None],
         layout.cells(batch.next_obs)[:, None],
         jnp.broadcast_to(~batch.ended[:, None, None], (config.batch, 1, length)),
+        space,
     )
     return evidence, outcome
 
 
 def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:
     """Build the agent that infers the rule and plans with it, for this environment."""
-    if env.space.is_torus:
-        raise ValueError("automata plans with a search on rings, and this is a torus: use another")
     size = observation_size(env, params)
-    act = make_act(config, env.length)
+    act = make_act(config, env.space)
 
     def policy(state: State) -> Policy:
         likeness, prior = (np.array(part) for part in state.learner.model.likeness())
 
         def init(rule: None, num: int) -> Memory:
-            return begin(config, env.length, likeness, prior, num)
+            return begin(config, env.space, likeness, prior, num)
 
         return blind(Policy("automata", init, act, backend="numpy"))
 
     def foresee(state: State) -> Forecaster:
         likeness, prior = (np.array(part) for part in state.learner.model.likeness())
-        return partial(forecast, likeness, prior, config.saturation, env.length)
+        return partial(forecast, likeness, prior, config.saturation, env.space)
 
     return Agent(
         name="automata",
@@ -371,32 +382,30 @@ def make(config: Config, env: envs.TapeEnv, params: envs.EnvParams) -> Agent:
 
 
 def forecast(
-    likeness: Float[np.ndarray, "32 32"],
+    likeness: Float[np.ndarray, "N N"],
     prior: Float[np.ndarray, " 2"],
     saturation: float,
-    length: int,
+    space: Space,
     obs: Float32[np.ndarray, "T B D"],
     action: Integer[np.ndarray, "T B"],
     is_real: Bool[np.ndarray, "T B"],
     depth: int,
 ) -> Float32[np.ndarray, "depth T B L"]:
     """A `Forecaster`: follow the likeliest law, with probabilities at the last step only."""
-    tapes = Layout(length).cells(obs).astype(np.uint8)
+    tapes = Layout(space.size).cells(obs).astype(np.uint8)
     rows, num, _ = tapes.shape
-    forecast = np.zeros((depth, rows, num, length), np.float32)
-    counts = np.zeros((num, CODES, 2), np.float32)
+    forecast = np.zeros((depth, rows, num, space.size), np.float32)
+    counts = np.zeros((num, len(likeness), 2), np.float32)
     for row in range(rows):
         if row:
             happened = is_real[row]
-            case = 2 * neighbourhood_codes(flip_cells(tapes[row - 1], action[row - 1])) + tapes[row]
-            case = case + 2 * CODES * np.arange(num)[:, None]
-            new_counts = np.bincount(case[happened].ravel(), minlength=counts.size)
-            counts += new_counts.reshape(counts.shape).astype(np.float32)
+            flipped = flip_cells(tapes[row - 1], action[row - 1])
+            counts += count_cases(flipped, tapes[row], happened, space)
         mass = evidence_masses(likeness, prior, counts, saturation)
         prob_one = mass[..., 1] / mass.sum(axis=-1)
         ahead = tapes[row]
         for step in range(min(depth, rows - 1 - row)):
-            code = neighbourhood_codes(flip_cells(ahead, action[row + step]))
+            code = neighbourhood_codes(flip_cells(ahead, action[row + step]), space)
             forecast[step, row] = np.take_along_axis(prob_one, code, axis=1)
             ahead = (forecast[step, row] > 0.5).astype(np.uint8)
     return forecast
@@ -409,7 +418,7 @@ def _init(
     model_key, env_key, key = jax.random.split(key, 3)
     keys = jax.random.split(env_key, config.num_envs)
     obs, state = jax.vmap(env.reset, in_axes=(0, None))(keys, params)
-    model = make_model(model_key, config)
+    model = make_model(model_key, config, env.space)
     return State(
         learner=Learner(model, optax.adam(config.learning_rate).init(model), jnp.int32(0)),
         replay=replay.empty(obs, config.replay_size, env.length, jnp.copy(params.horizon)),
@@ -428,7 +437,7 @@ def _train(
     optimiser = optax.adam(config.learning_rate)
 
     def update(learner: Learner, key: Array, stored: Replay) -> tuple[Learner, Array]:
-        evidence, outcome = draw_batch(key, config, stored)
+        evidence, outcome = draw_batch(key, config, stored, env.space)
 
         def batch_loss(model: Model) -> tuple[Array, dict[str, Array]]:
             value = prediction_loss(config, model, evidence, outcome)
@@ -465,11 +474,11 @@ def _train(
 class Memory(NamedTuple):
     """What the policy of B episodes remembers."""
 
-    likeness: Float[np.ndarray, "32 32"]
+    likeness: Float[np.ndarray, "N N"]
     """K."""
     prior: Float[np.ndarray, " 2"]
     """a."""
-    counts: Float32[np.ndarray, "B 32 2"]
+    counts: Float32[np.ndarray, "B N 2"]
     """What neighbourhoods became."""
     cells: UInt8[np.ndarray, "B L"]
     """The tape that was last observed."""
@@ -492,18 +501,18 @@ class Memory(NamedTuple):
 class Belief(NamedTuple):
     """The model of the law in each of B episodes."""
 
-    prob: Float[np.ndarray, "B 32"]
+    prob: Float[np.ndarray, "B N"]
     """Probability that a neighbourhood becomes what it is taken to become."""
-    ones: Bool[np.ndarray, "B 32"]
+    ones: Bool[np.ndarray, "B N"]
     """What it is taken to become."""
-    mass: Float[np.ndarray, "B 32"]
+    mass: Float[np.ndarray, "B N"]
     """m_0 + m_1."""
 
 
 def begin(
     config: Config,
-    length: int,
-    likeness: Float[np.ndarray, "32 32"],
+    space: Space,
+    likeness: Float[np.ndarray, "N N"],
     prior: Float[np.ndarray, " 2"],
     num: int,
 ) -> Memory:
@@ -511,10 +520,10 @@ def begin(
     return Memory(
         likeness=likeness,
         prior=prior,
-        counts=np.zeros((num, CODES, 2), np.float32),
-        cells=np.zeros((num, length), np.uint8),
+        counts=np.zeros((num, len(likeness), 2), np.float32),
+        cells=np.zeros((num, space.size), np.uint8),
         cell=np.zeros(num, int),
-        foreseen=np.zeros((num, length), np.uint8),
+        foreseen=np.zeros((num, space.size), np.uint8),
         time=np.full(num, 2.0, np.float32),
         horizon=np.zeros(num, int),
         plan=np.full((num, config.plan_depth), -1),
@@ -524,16 +533,16 @@ def begin(
 
 
 @cache
-def make_act(config: Config, length: int) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
+def make_act(config: Config, space: Space) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
     """The `act` of the policy."""
-    return partial(_act, config, length)
+    return partial(_act, config, space)
 
 
 def _act(
-    config: Config, length: int, memory: Memory, obs: np.ndarray, stream: seeding.Stream
+    config: Config, space: Space, memory: Memory, obs: np.ndarray, stream: seeding.Stream
 ) -> tuple[Memory, np.ndarray]:
-    memory = remember(memory, obs, length)
-    cells, goal = memory.cells, Layout(length).goal(obs).astype(np.uint8)
+    memory = remember(memory, obs, space)
+    cells, goal = memory.cells, Layout(space.size).goal(obs).astype(np.uint8)
     if not goal.shape[1]:
         goal = np.zeros_like(cells)
     belief = believe(memory, config.saturation)
@@ -542,13 +551,13 @@ def _act(
     plan = np.where(trusted[:, None], memory.plan, -1)
     idle = np.flatnonzero(trusted & (plan[:, 0] < 0) & (memory.counts.any(axis=(1, 2))))
     failed = memory.failed.copy()
-    plan[idle], failed[idle] = make_plans(config, memory, belief, idle, goal)
+    plan[idle], failed[idle] = make_plans(config, memory, belief, idle, goal, space)
     action = np.where(plan[:, 0] >= 0, plan[:, 0], flip_a_one(cells ^ goal, stream))
 
-    is_doubtful = foresight(belief, flip_cells(cells, action)) < config.trust
+    is_doubtful = foresight(belief, flip_cells(cells, action), space) < config.trust
     doubtful = np.flatnonzero(trusted & is_doubtful & (memory.probes < config.asks))
     for rows in (doubtful[start : start + _ROWS] for start in range(0, len(doubtful), _ROWS)):
-        worth = information(memory, belief, rows, config.saturation)
+        worth = information(memory, belief, rows, config.saturation, space)
         worth += _MARGIN * (cells[rows] != goal[rows])
         worth[np.arange(len(rows)), action[rows]] += _MARGIN * (plan[rows, 0] >= 0)
         best = worth.argmax(axis=1)
@@ -558,7 +567,7 @@ def _act(
     probes[doubtful] += 1
     return memory._replace(
         cell=action,
-        foreseen=follow(belief.ones, flip_cells(cells, action)),
+        foreseen=follow(belief.ones, flip_cells(cells, action), space),
         plan=np.concatenate([plan[:, 1:], np.full_like(plan[:, :1], -1)], axis=1),
         failed=failed,
         probes=probes,
@@ -573,27 +582,41 @@ def explained(memory: Memory, belief: Belief) -> Float[np.ndarray, " B"]:
     return np.where(total.any(axis=1), share / np.maximum((total > 0).sum(axis=1), 1), 1.0)
 
 
-def foresight(belief: Belief, flipped: UInt8[np.ndarray, "B L"]) -> Float[np.ndarray, " B"]:
+def foresight(
+    belief: Belief, flipped: UInt8[np.ndarray, "B L"], space: Space
+) -> Float[np.ndarray, " B"]:
     """Probability that the next tapes are as foreseen."""
-    return np.exp((np.log(belief.prob) * presence(flipped)).sum(axis=1))
+    return np.exp((np.log(belief.prob) * presence(flipped, space)).sum(axis=1))
 
 
-def remember(memory: Memory, obs: Float[np.ndarray, "B D"], length: int) -> Memory:
+def count_cases(
+    flipped: UInt8[np.ndarray, "B L"],
+    after: UInt8[np.ndarray, "B L"],
+    happened: Bool[np.ndarray, " B"],
+    space: Space,
+) -> Float32[np.ndarray, "B N 2"]:
+    """What neighbourhoods became in an update, of the tapes that had one."""
+    num, number = len(flipped), assumed_family(space).entries
+    case = 2 * neighbourhood_codes(flipped, space) + after
+    case = case + 2 * number * np.arange(num)[:, None]
+    counts = np.bincount(case[happened].ravel(), minlength=2 * number * num)
+    return counts.reshape(num, number, 2).astype(np.float32)
+
+
+def remember(memory: Memory, obs: Float[np.ndarray, "B D"], space: Space) -> Memory:
     """The memory with the transition that led to `obs`, where there was one.
 
     There was none if time did not go on: at the start of an episode, and in one that is over. A
     plan is dropped where the tape is not what it foresaw, or the episode is a new one.
     """
-    layout = Layout(length)
+    layout = Layout(space.size)
     cells, time = layout.cells(obs).astype(np.uint8), layout.time(obs).astype(np.float32)
     happened = time > memory.time
-    case = 2 * neighbourhood_codes(flip_cells(memory.cells, memory.cell)) + cells
-    case = case + 2 * CODES * np.arange(len(obs))[:, None]
-    new_counts = np.bincount(case[happened].ravel(), minlength=len(obs) * 2 * CODES)
+    flipped = flip_cells(memory.cells, memory.cell)
     passed = np.where(happened, time - memory.time, 1.0)
     stays = happened & (memory.foreseen == cells).all(axis=1)
     return memory._replace(
-        counts=memory.counts + new_counts.reshape(memory.counts.shape).astype(np.float32),
+        counts=memory.counts + count_cases(flipped, cells, happened, space),
         cells=cells,
         time=time,
         horizon=np.where(happened, np.rint(1.0 / passed).astype(int), memory.horizon),
@@ -620,27 +643,32 @@ def flip_cells(
 
 
 def follow(
-    ones: Bool[np.ndarray, "B 32"], cells: UInt8[np.ndarray, "B L"]
+    ones: Bool[np.ndarray, "B N"], cells: UInt8[np.ndarray, "B L"], space: Space
 ) -> UInt8[np.ndarray, "B L"]:
     """What tapes become if the law is `ones`."""
-    return np.take_along_axis(ones, neighbourhood_codes(cells), axis=1).astype(np.uint8)
+    return np.take_along_axis(ones, neighbourhood_codes(cells, space), axis=1).astype(np.uint8)
 
 
-def presence(cells: UInt8[np.ndarray, "*B L"]) -> Bool[np.ndarray, "*B 32"]:
+def presence(cells: UInt8[np.ndarray, "*B L"], space: Space) -> Bool[np.ndarray, "*B N"]:
     """Which neighbourhoods occur in tapes."""
-    code = neighbourhood_codes(cells).reshape(-1, cells.shape[-1])
-    index = code + CODES * np.arange(len(code))[:, None]
-    is_present = np.zeros(len(code) * CODES, bool)
+    number = assumed_family(space).entries
+    code = neighbourhood_codes(cells, space).reshape(-1, cells.shape[-1])
+    index = code + number * np.arange(len(code))[:, None]
+    is_present = np.zeros(len(code) * number, bool)
     is_present[index.ravel()] = True
-    return is_present.reshape(*cells.shape[:-1], CODES)
+    return is_present.reshape(*cells.shape[:-1], number)
 
 
 def information(
-    memory: Memory, belief: Belief, rows: Integer[np.ndarray, " B"], saturation: float
+    memory: Memory,
+    belief: Belief,
+    rows: Integer[np.ndarray, " B"],
+    saturation: float,
+    space: Space,
 ) -> Float[np.ndarray, "B L"]:
     """Expected number of neighbourhoods that each flip would resolve in these rows."""
     cells = memory.cells[rows]
-    present = presence(cells[:, None] ^ np.eye(cells.shape[1], dtype=np.uint8))
+    present = presence(cells[:, None] ^ np.eye(cells.shape[1], dtype=np.uint8), space)
     prior, mass = memory.prior.sum(), belief.mass[rows]
     one_each = saturation / (saturation + 1.0) * memory.likeness
     after = mass[:, None] + present.astype(np.float32) @ one_each.T
@@ -653,23 +681,23 @@ def make_plans(
     belief: Belief,
     rows: Integer[np.ndarray, " rows"],
     goal: UInt8[np.ndarray, "B L"],
+    space: Space,
 ) -> tuple[Int64[np.ndarray, "rows plan_depth"], Int64[np.ndarray, " rows"]]:
     """Plans for these rows, and the law for which search failed, else -1.
 
     Rows whose law is the one that had failed are not searched again.
     """
-    length = memory.cells.shape[1]
-    horizon = np.where(memory.horizon > 0, memory.horizon, length)[rows]
+    horizon = np.where(memory.horizon > 0, memory.horizon, space.size)[rows]
     left = np.rint((1.0 - memory.time[rows]) * horizon).astype(int)
     budget = np.minimum(left, config.plan_depth)
-    law = (belief.ones[rows].astype(np.int64) << np.arange(CODES)).sum(axis=1)
+    law = (belief.ones[rows].astype(np.int64) << np.arange(belief.ones.shape[1])).sum(axis=1)
     plan = np.full((len(rows), config.plan_depth), -1)
     lost = memory.failed[rows]
     unknown = np.flatnonzero(law != lost)
-    tapes, goals = space.pack(memory.cells[rows]), space.pack(goal[rows])
+    tapes, goals = pack(memory.cells[rows]), pack(goal[rows])
     for number, *target in sorted({(int(law[i]), *goals[i].tolist()) for i in unknown}):
         group = unknown[(law[unknown] == number) & (goals[unknown] == target).all(axis=1)]
-        ways = plan_ways(config, tapes[group], budget[group].tolist(), number, length, target)
+        ways = plan_ways(config, tapes[group], budget[group].tolist(), number, space, target)
         for row, way in zip(group, ways, strict=True):
             if way is None:
                 lost[row] = number
@@ -683,15 +711,15 @@ def plan_ways(
     tapes: UInt32[np.ndarray, "N W"],
     budget: list[int],
     law: int,
-    length: int,
+    space: Space,
     goal: list[int],
 ) -> list[list[int] | None]:
-    """For each tape a way to the goal under a law of five cells, where one is found.
+    """For each tape a way to the goal under a law of the assumed family, where one is found.
 
     The result depends on the arguments alone, so it is cached: evaluations repeat start tapes.
     """
     keys = [
-        (law, *goal, length, config.beam, steps, *tape.tolist())
+        (law, *goal, *space.shape, config.beam, steps, *tape.tolist())
         for tape, steps in zip(tapes, budget, strict=True)
     ]
     new = [row for row, key in enumerate(keys) if key not in _WAYS]
@@ -699,7 +727,7 @@ def plan_ways(
         _WAYS.clear()
         new = list(range(len(tapes)))
     steps = [budget[row] for row in new]
-    ways = _search(config.beam, tapes[new], steps, law, length, goal) if new else []
+    ways = _search(config.beam, tapes[new], steps, law, space, goal) if new else []
     _WAYS.update(zip((keys[row] for row in new), ways, strict=True))
     return [_WAYS[key] for key in keys]
 
@@ -710,10 +738,15 @@ _MAX_WAYS = 100_000
 
 
 def _search(
-    width: int, tapes: np.ndarray, budget: list[int], law: int, length: int, goal: list[int]
+    width: int, tapes: np.ndarray, budget: list[int], law: int, space: Space, goal: list[int]
 ) -> list[list[int] | None]:
-    rule, radius = narrow(law)
     always = seeding.Stream(*np.zeros((2, len(tapes)), np.uint32))
+    target, quarter = np.array(goal, np.uint32), max(width // 4, 1)
+    if space.is_torus:
+        return search.find_far_ways(
+            tapes, budget, law, space, target, always, quarter, family=assumed_family(space)
+        )
+    (rule, radius), length = narrow(law), space.size
     if length <= MAX_LENGTH:
         passes = search.PASSES if radius == 1 else search.PASSES[:3]
         return search.find_ways(
@@ -721,14 +754,13 @@ def _search(
         )
     if radius > 1:
         return [None] * len(tapes)
-    target, quarter = np.array(goal, np.uint32), max(width // 4, 1)
     return search.find_far_ways(tapes, budget, rule, length, target, always, quarter)
 
 
 def narrow(law: int) -> tuple[int, int]:
     """A law of five cells as a rule and its radius: 1 if the outer two do not matter."""
-    bits = [law >> code & 1 for code in range(CODES)]
+    bits = [law >> code & 1 for code in range(RING2.entries)]
     inner = [bits[2 * code] for code in range(8)]
-    if all(bits[code] == inner[code >> 1 & 7] for code in range(CODES)):
+    if all(bits[code] == inner[code >> 1 & 7] for code in range(RING2.entries)):
         return sum(bit << code for code, bit in enumerate(inner)), 1
-    return law, RADIUS
+    return law, 2

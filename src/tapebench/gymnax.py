@@ -10,6 +10,8 @@ it as `Tape-v1`, or with options and in the older interface by a name of yours:
 
     gymnax.register("MyTape", lambda: tapebench.gymnax.make(rules="train", legacy=True)[0])
 
+Before 1.0 gymnax had no such register; there a program has to be handed the environment.
+
 Unlike that of `tapebench.env`, a step here draws from its own key, as gymnax wants it: the noise of
 the step, and the episode that follows one that ends.
 """
@@ -190,9 +192,10 @@ def make(*, legacy: bool = False, **options: Any) -> tuple[TapeEnv, EnvParams]:
     return env, env.default_params
 
 
-for _version in VERSIONS:
-    if (_name := f"Tape-v{_version}") not in gymnax.registered_envs:
-        gymnax.register(_name, partial(TapeEnv, version=_version))
+if hasattr(gymnax, "register"):  # since 1.0
+    for _version in VERSIONS:
+        if (_name := f"Tape-v{_version}") not in gymnax.registered_envs:
+            gymnax.register(_name, partial(TapeEnv, version=_version))
 
 
 def _drawing_from(key: Array, state: EnvState) -> envs.EnvState:

@@ -7,7 +7,7 @@ import pytest
 from submissions import FOLDS, core_exam, submit
 from tapebench.exam import bundle
 from tapebench.report import board as pages
-from tapebench.runs import board
+from tapebench.runs import board, evaluation
 
 
 @pytest.fixture
@@ -49,3 +49,19 @@ def test_episodes_to_watch_are_those_of_the_fold_that_held_the_rule_out(tmp_path
         own = core_exam(split).subsets == "ood"
         played = bundle.verify(path).episodes.cells[:, : board.WATCHED]
         np.testing.assert_array_equal(cells[own], played[own])
+
+
+def test_without_folds_bounds_are_of_the_rules_of_each_side(tmp_path):
+    exam = evaluation.exam_of("smoke")
+    evaluation.evaluate("flip-ones", exam, name="mine").write_bundle(tmp_path / "mine.tape")
+    (standing,) = board.read(tmp_path).standings
+    table = pages.table(standing)
+    row, ceiling = (
+        dict(zip((column.name for column in table.columns), table.rows[n].cells, strict=True))
+        for n in (0, -1)
+    )
+    assert standing.as_dict()["rules"] == standing.rows[0].figures.rules
+    assert ceiling["unseen"] != ceiling["seen"]
+    assert ceiling["unseen"] - row["unseen"].mean == pytest.approx(row["ceiling −"])
+    assert row["rank"] == "1"
+    assert row["cost of unseen"] is None

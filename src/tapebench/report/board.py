@@ -54,19 +54,25 @@ def table(standing: Standing) -> Table:
             cells += [figures.above_memoryless, figures.below_blind_ceiling, figures.below_ceiling]
         rows.append(Row(tuple(cells), REFERENCE if row.is_reference else AGENT))
     for name, level in standing.levels.items():
-        mean = float(level[standing.headline].mean())
-        shown = None if np.isnan(mean) else mean
-        rows.append(Row((name, None, shown, "", shown, *([None] * 4)), CEILING))
+        means = [float(level[rules].mean()) for rules in standing.sides.values()]
+        unseen, seen = (None if np.isnan(mean) else mean for mean in means)
+        rows.append(Row((name, None, unseen, "", seen, *([None] * 4)), CEILING))
     is_over_folds = len(standing.track.splits) > 1
+    count = int(standing.sides["unseen"].sum())
     held_out = "held out by one fold and trained on by the others" if is_over_folds else "held out"
+    players = (
+        "; memoryless and bayes-optimal among them play for all rules of the exam"
+        if any(row.is_reference for row in standing.rows)
+        else ""
+    )
     return Table(
         f"{_slug(standing)}-board",
         "Strict success on unseen beyond-reflex rules",
-        f"{standing.headline.sum()} beyond-reflex rules, {held_out}, from "
+        f"{count} beyond-reflex rules, {held_out}, from "
         f"{standing.exam.num_columns} start tapes each, with 95% intervals over rules and start "
         "tapes. Cost of unseen: seen − unseen on the same rules and tapes. The last three columns "
         "are the gaps of unseen to the bounds at the bottom, on the rules of the row. References "
-        "are not ranked; memoryless and bayes-optimal among them play for all rules of the exam. "
+        f"are not ranked{players}. "
         f"{by_stratum.about(standing.exam)} {bounds.ABOUT}",
         (
             Column("agent"),

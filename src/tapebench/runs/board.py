@@ -176,6 +176,16 @@ class Standing:
         return np.array([kinds.get(rule) == HEADLINE for rule in self.exam.rules.tolist()])
 
     @cached_property
+    def sides(self) -> dict[str, np.ndarray]:
+        """The beyond-reflex rules that some split of the track holds out, and that some trains on,
+        as masks `[R]`: over folds all of them, both times."""
+        exams = [_exam_of(self.track.label, split, self.exam.name) for split in self.track.splits]
+        return {
+            name: self.headline & np.any([exam.subsets == side for exam in exams], axis=0)
+            for name, side in (("unseen", "ood"), ("seen", "id"))
+        }
+
+    @cached_property
     def levels(self) -> dict[str, np.ndarray]:
         """What bounds success under each rule, `[R]`; nan where it is not computed."""
         bound = bounds.bounds_by_stratum(self.exam)
@@ -192,14 +202,15 @@ class Standing:
     def as_dict(self) -> dict[str, Any]:
         """The standing as a document."""
         task = self.exam.task
-        means = {name: _mean(level[self.headline]) for name, level in self.levels.items()}
+        unseen = self.sides["unseen"]
+        means = {name: _mean(level[unseen]) for name, level in self.levels.items()}
         return {
             "track": self.track.label,
             "exam": self.exam.name,
             "splits": list(self.track.splits),
             "length": task.length,
             "horizon": task.horizon,
-            "rules": int(self.headline.sum()),
+            "rules": int(unseen.sum()),
             "bounds": means,
             "rows": [
                 {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -70,15 +71,19 @@ def title(path: Path) -> str:
     return path.read_text().split("\n", 1)[0].lstrip("# ")
 
 
-def listing(heading: str, about: str, rows: list[tuple[str, str]]) -> str:
+def listing(
+    heading: str, about: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]
+) -> str:
     """A page that lists others."""
-    lines = [f"| {left} | {right} |" for left, right in rows]
-    return "\n".join([f"# {heading}", "", about, "", "| | |", "| --- | --- |", *lines, ""])
+    table = [columns, ("---",) * len(columns), *rows]
+    lines = [f"| {' | '.join(row)} |" for row in table]
+    return "\n".join([f"# {heading}", "", about, "", *lines, ""])
 
 
 def first_sentence(text: str) -> str:
     """Of a docstring or page, in one line."""
-    return re.split(r"(?<=[.:])\s", " ".join(text.split("\n\n")[0].split()))[0].rstrip(":")
+    paragraph = " ".join(text.split("\n\n")[0].split())
+    return re.split(r"(?<=[.?])(?<! al\.)\s", paragraph)[0].rstrip(":")
 
 
 def write(path: str, text: str) -> None:
@@ -114,24 +119,22 @@ def add_api() -> None:
 def add_listings() -> None:
     """The pages that list agents and records."""
     agents = [
-        (f"[{path.stem}]({path.name})", first_sentence(path.read_text().split("\n\n", 1)[1]))
+        (
+            f"[{path.stem}]({path.name})",
+            first_sentence(path.read_text().split("\n\n", 1)[1]),
+            f"[tuning](../tuning/{path.name})" if (DOCS / "tuning" / path.name).is_file() else "",
+        )
         for path in sorted((DOCS / "agents").glob("*.md"))
     ]
     about = (
-        "Each page has the source, the loss, deviations from it, every option and every logged "
-        "metric. What was searched for their settings is in the pages on tuning."
+        "The page of an agent has its source, its loss, how it deviates from the source, and every "
+        "option. How its settings were found is on the page of its tuning."
     )
-    tuning = [
-        (f"[{path.stem}](../tuning/{path.name})", "how its settings were found")
-        for path in sorted((DOCS / "tuning").glob("*.md"))
-    ]
-    write("agents/index.md", listing("Agents", about, [*agents, *tuning]))
-    records = [
-        (path.stem[:4], f"[{title(path)}]({path.name})")
-        for path in sorted((DOCS / "adr").glob("*.md"))
-    ]
+    columns = ("agent", "what it is", "settings")
+    write("agents/index.md", listing("Agents", about, columns, agents))
+    records = [(f"[{title(path)}]({path.name})",) for path in sorted((DOCS / "adr").glob("*.md"))]
     about = "Choices that somebody might question, one page each: what was decided, and why."
-    write("adr/index.md", listing("Decisions", about, records))
+    write("adr/index.md", listing("Decisions", about, ("decision",), records))
 
 
 def redirect(page: Path) -> str:

@@ -153,6 +153,7 @@ def test_experiments_are_listed_with_their_state(capsys, tmp_path):
     code, out, _ = tape(capsys, "reproduce", "--results", str(tmp_path))
     assert code == 0
     assert "dreamer-credibility" in out
+    assert max(map(len, out.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(

@@ -232,8 +232,9 @@ def progress_bar(title: str, total: int) -> Iterator[Callable[[Any], None]]:
 
 
 def ends(interval: Sequence[float]) -> str:
-    """An interval as text."""
-    return f"[{interval[0]:.3f}, {interval[1]:.3f}]"
+    """An interval as text, where no zero has a sign."""
+    low, high = (round(end, 3) + 0.0 for end in interval)
+    return f"[{low:.3f}, {high:.3f}]"
 
 
 def free_name(path: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,12 @@ LITE = "lite@2"
 
 TRACKS = ("full", LITE, "smoke")
 """Tracks of published results, the better first."""
+
+LONG = 60
+"""Rows from which a table is only named: what matters would scroll away."""
+
+INTERVAL = re.compile(r"^(\S+) (\[.+\])$")
+"""A mean and its interval, as tables have them."""
 
 VERIFIED = 2
 """Agents of which a run is made again."""
@@ -203,21 +210,17 @@ class Reproduce:
         table = make_table(
             Column("experiment", no_wrap=True),
             "what it shows",
-            "of the paper",
-            Column("runs done", justify="right"),
-            "shown",
-            "to do, on one core",
+            Column("runs\ndone", justify="right"),
+            Column("to do,\none core", justify="right"),
         )
         for row in rows:
             table.add_row(
                 row["name"],
-                row["about"],
-                row["paper"],
-                f"{row['done']}/{row['runs']}" if row["runs"] else "needs none",
-                "yes" if row["shown"] else "no",
-                duration(row["seconds"]) if row["seconds"] else "",
+                row["about"] + (f" ({row['paper']})" if row["paper"] else ""),
+                f"{row['done']}/{row['runs']}" if row["runs"] else "–",
+                duration(row["seconds"]) if row["seconds"] else "shown",
             )
-        wide_console().print(table)
+        screen().print(table)
         print(f"tape reproduce NAME --track {track} makes what is missing and shows it")
 
     def exhibit(self, experiment: Experiment, results: ExperimentResults) -> None:
@@ -244,7 +247,11 @@ class Reproduce:
             print(json.dumps(exhibit_document(shown, results.missing, folder)))
             return
         for table in shown.tables:
-            print_table(table)
+            if len(table.rows) <= LONG:
+                print_table(table)
+        for table in shown.tables:
+            if len(table.rows) > LONG:
+                print(f"{table.title}: {len(table.rows)} rows, in {folder / table.name}.md")
         for setting in results.missing:
             print(f"missing: no run of {setting!r} is done")
         print(f"tables and figures: {folder / 'index.html'}")
@@ -256,7 +263,12 @@ def print_table(table: Any) -> None:
 
     from tapebench.report.tables import PROSE
 
+    console = wide_console()
     texts = table.texts()
+    names = [column.name for column in table.columns]
+    widths = [max(map(len, column)) for column in zip(names, *texts, strict=True)]
+    if sum(widths) + 2 * len(widths) > console.width:  # an interval goes below its mean, in a piece
+        texts = [[INTERVAL.sub(r"\1\n\2", text) for text in row] for row in texts]
     columns = [
         # Names stay in one line and figures at the right; sentences are broken where they must be.
         Column(column.name, no_wrap=not index, justify="right" if index else "left")
@@ -274,7 +286,7 @@ def print_table(table: Any) -> None:
         if number and kinds[number] != kinds[number - 1]:
             shown.add_section()
         shown.add_row(*row)
-    wide_console().print(shown)
+    console.print(shown)
 
 
 def wide_console() -> Any:

@@ -128,4 +128,5 @@ def cost_text(interval: dict[str, float] | None) -> str:
     """A cost with its interval."""
     if interval is None:
         return ""
-    return f"{interval['mean']:+.3f} {ends([interval['low'], interval['high']])}"
+    mean = round(interval["mean"], 3) + 0.0
+    return f"{mean:+.3f} {ends([interval['low'], interval['high']])}"

@@ -3,7 +3,7 @@
 `import tapebench` registers `Tape-v0` and `Tape-v1` with Gymnasium and imports neither JAX nor
 Matplotlib.
 
-    env = gymnasium.make("Tape-v0")                              # the world, see tapebench.gym
+    env = gymnasium.make("Tape-v1")                              # the world, see tapebench.gym
     outcome = tapebench.evaluate(agent, track="core")            # an agent sits the exam
     outcome.score["by_stratum"]["beyond-reflex"]["ood"]          # success on unseen rules
     outcome.write_bundle(path)                                   # every action, to be replayed
@@ -33,7 +33,7 @@ __all__ = ["evaluate", "load", "plot", "published"]
 __version__ = "0.1.0"
 
 register(
-    id="Tape-v0",
+    id="Tape-v1",
     entry_point="tapebench.gym:TapeEnv",
     vector_entry_point="tapebench.gym:TapeVectorEnv",
 )

@@ -33,7 +33,7 @@ __all__ = ["evaluate", "load", "plot", "published"]
 __version__ = "0.1.0"
 
 register(
-    id="Tape-v1",
+    id="Tape-v0",
     entry_point="tapebench.gym:TapeEnv",
     vector_entry_point="tapebench.gym:TapeVectorEnv",
 )

@@ -92,7 +92,7 @@ def test_a_part_of_an_exam_still_knows_what_is_trained_on():
     split = splits.Split("mine", (0, 1, 2, 30), (3, 4))
     held_out = make_exam(split=split, rules="test", length=8, horizon=8)
     assert held_out.origin.train == (0, 1, 2, 30)
-    outcome = evaluation.evaluate("bayes-train", held_out, name="x")
+    outcome = evaluation.evaluate("bayes-train", held_out)
     assert outcome.policy == "bayes-train"
 
 

@@ -3,13 +3,16 @@
     L = − mean over queries of log π(a | s, C),   a the cell that the learner flipped
 
 `learning` histories are the record of tabular Q-learning from scratch, hundreds of episodes under
-one rule; C holds transitions from right before the query in the same history. Who foretells what
-the learner does next does better under a rule the more it has seen of it, as the learner did, and
-no label says what is optimal. In `mixed` histories the learner is optimal play, with noise that
+one rule; C holds transitions from right before the query in the same history. To predict
+what the learner does next is to do better under a rule the more was seen of it, as the learner did.
+No label says what is optimal. In `mixed` histories the learner is optimal play, with noise that
 falls from episode to episode: cheap, and better at its end than any learner.
 
-The network is that of `dpt`, and so are the policy and its memory. Data, queries, contexts, and
-what is counted as a step: see `tapebench.agents.offline`.
+The network is that of `dpt`, and so are the policy and its memory. Data, queries and contexts: see
+`tapebench.agents.offline`.
+
+A step of its budget is a labelled transition that an update has consumed, not a step of an
+environment: say so where it stands in a table beside agents that play.
 
 Deviations from Laskin et al.:
 

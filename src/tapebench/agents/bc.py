@@ -3,8 +3,11 @@
     L = − mean over queries of Σ_a q(a) log π(a | s),   q even over the cells that are right
 
 The policy sees the tape and the time alone. What it can reach is what can be had without knowing
-the rule, so what `dpt` reaches above it, from the same data, is what the context is worth. The
-data, what a query is, and what is counted as a step: see `tapebench.agents.offline`.
+the rule, so what `dpt` reaches above it, from the same data, is what the context is worth. Data and
+queries: see `tapebench.agents.offline`.
+
+A step of its budget is a labelled transition that an update has consumed, not a step of an
+environment: say so where it stands in a table beside agents that play.
 """
 
 from __future__ import annotations

@@ -3,8 +3,11 @@
     L = − mean over queries of Σ_a q(a) log π(a | s, C),   q even over the cells that are right
 
 C is the context: transitions under the rule of the query. At test time these are the steps of the
-episode so far, and of earlier ones under the same rule; nothing is adapted but C. Data, queries,
-contexts, and what is counted as a step: see `tapebench.agents.offline`.
+episode so far, and of earlier ones under the same rule; nothing is adapted but C. Data, queries
+and contexts: see `tapebench.agents.offline`.
+
+A step of its budget is a labelled transition that an update has consumed, not a step of an
+environment: say so where it stands in a table beside agents that play.
 
 Every cell of every transition is a token: which entry of the rule's table it read after the flip,
 and what became of it; one of 16 cases under elementary rules, each with a learned embedding. One
@@ -21,9 +24,12 @@ to the last bit of arithmetic, at a cost that does not grow with the context.
 
 With `data=random` and `labels=optimal` this is the method of the paper: contexts of random play,
 and the answer of who knows the rule. Its optimum is a vote: the cell that most often begins a
-shortest way, over the rules that the context leaves possible. It never flips a cell to learn. With
-`data=bayes-optimal` and `labels=played` it imitates the Bayes-optimal player, which knows no more
-than the context; then `earlier` should be zero, as the teacher begins every episode anew.
+shortest way, over the rules that the context leaves possible. It never flips a cell to learn. So
+the default is another teacher, `data=bayes-optimal` and `labels=played`: the Bayes-optimal player,
+which knows no more than the context and plays for what the agent is judged by. That player begins
+every episode anew; contexts of earlier episodes, `earlier` above zero, go with `labels=optimal`.
+Contexts of `data=optimal` may mislead: play that knows the rule shows it by what it does, and the
+agent's own does not.
 
 Deviations from Lee et al.:
 

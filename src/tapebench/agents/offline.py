@@ -16,9 +16,9 @@ right before that episode, in the same history or, where there are no histories,
 rule. Of a transition the context holds what was read by each cell and what became of it. Which cell
 was flipped it does not hold by itself, nor who flipped it.
 
-A step is a labelled transition that an update has consumed. So budgets of these agents count
-transitions of data, each perhaps many times, and none of an environment: in a table beside others
-they stand for another kind of experience.
+A step is a labelled transition that an update has consumed, however often it was consumed before.
+So a budget of these agents counts uses of data and no steps of an environment, and where they stand
+in a table beside others that has to be said.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class ContextOptions(Options):
 
     context: int = 32
     """Most transitions of earlier episodes in the context of a query."""
-    earlier: float = 0.5
+    earlier: float = 0.0
     """Share of the queries that may have any. With none the policy forgets at the start of every
     episode, otherwise it remembers for as long as the rule stays the same."""
 
@@ -183,24 +183,21 @@ class Lessons:
 
 def training_spec(config: Options, env: Env, params: envs.EnvParams) -> Spec:
     """The dataset that a config stands for under the training rules of these parameters."""
-    if env.family != ELEMENTARY.family:
-        raise ValueError(
-            f"datasets are of elementary rules so far: there are none of {env.family.name} rules"
-        )
+    params = jax.tree.map(np.asarray, params)  # values, also within a program that is traced
     is_usual = not (
         env.random_goal
         or env.schedule.switches
-        or np.any(params.goal)
-        or np.any(params.hidden)
-        or np.any(params.noise)
-        or np.any(np.asarray(params.start_density) != 0.5)
+        or params.goal.any()
+        or params.hidden.any()
+        or params.noise.any()
+        or (params.start_density != 0.5).any()
     )
     if not is_usual:
         raise ValueError(
             "datasets are of the usual task: leave out mask, noise, start_density, goals and "
             "rules that switch"
         )
-    rules = tuple(sorted({*np.asarray(params.rules)[: int(params.num_rules)].tolist()}))
+    rules = tuple(sorted({*params.rules[: int(params.num_rules)].tolist()}))
     held_out = tuple(sorted(set(ELEMENTARY.rules) - set(rules)))
     if not held_out:
         raise ValueError("datasets are of the training rules of a split: train on fewer rules")
@@ -394,14 +391,22 @@ def make_body(
 
 
 def build(config: Options, env: Env, params: envs.EnvParams, algorithm: Algorithm) -> Agent:
-    """The agent of an algorithm, under the training rules of these parameters."""
+    """The agent of an algorithm, under the training rules of these parameters.
+
+    Whether there is a dataset of the task is asked when it is needed: a policy that was learned
+    also acts in tasks that datasets are not of.
+    """
+    if env.family != ELEMENTARY.family:
+        raise ValueError(
+            f"datasets are of elementary rules so far: there are none of {env.family.name} rules"
+        )
     if observation_size(env, params) != env.length + 1:
         raise ValueError("datasets hold no goal: make the environment without observe_goal")
-    spec = training_spec(config, env, params)
+    spec = cache(partial(training_spec, config, env, params))
     horizon = jnp.copy(params.horizon)
 
     def train(state: State) -> tuple[State, dict[str, Array]]:
-        lessons = make_lessons(spec, config.labels)
+        lessons = make_lessons(spec(), config.labels)
         return _learn(config, env.length, algorithm, lessons, horizon, state)
 
     def policy(state: State) -> Policy:
@@ -417,7 +422,7 @@ def build(config: Options, env: Env, params: envs.EnvParams, algorithm: Algorith
         init=partial(_init, algorithm),
         train=train,
         policy=policy,
-        data=lambda: make_data(spec)[1],
+        data=lambda: make_data(spec())[1],
     )
 
 

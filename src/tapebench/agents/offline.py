@@ -123,7 +123,7 @@ class Options:
     batch: int = 250
     """Queries in an update."""
     chunk: int = 1_000
-    """Labelled transitions, which are counted as steps, in one call of `train`."""
+    """Labelled transitions in one call of `train`; each is a step."""
 
     networks: ClassVar[tuple[str, ...]] = nn.NETWORKS
     """What `network` may be."""

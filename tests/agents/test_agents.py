@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from learners import VALUE_BASED, fingerprint, small_agent
+from learners import FROM_DATA, VALUE_BASED, fingerprint, small_agent
 from tapebench import agents
 from tapebench import env as envs
 from tapebench.agents import api, nn
@@ -23,10 +23,14 @@ def networks(name):
     return getattr(agents.load(name)[0], "networks", nn.NETWORKS)
 
 
-def every(*quick):
+PLAYERS = tuple(name for name in agents.NAMES if name not in FROM_DATA)
+"""Agents that play in environments as they learn."""
+
+
+def every(*quick, of=agents.NAMES):
     """For all agents. Those not named here share so much with one that is that they can wait."""
     slow = pytest.mark.slow
-    names = [name if name in quick else pytest.param(name, marks=slow) for name in agents.NAMES]
+    names = [name if name in quick else pytest.param(name, marks=slow) for name in of]
     return pytest.mark.parametrize("name", names)
 
 
@@ -92,6 +96,13 @@ def test_listing_the_agents_imports_no_jax():
         ("dreamer", {"chunk": 1_001}, "chunk must be a multiple of steps_per_update"),
         ("dreamer", {"starts": 10_000}, "starts must be at most batch × sequence"),
         ("dreamer", {"warmup": 100}, "warmup must be at least num_envs × sequence"),
+        ("bc", {"data": "optimla"}, "did you mean 'optimal'"),
+        ("bc", {"labels": "best"}, "unknown labels 'best'"),
+        ("bc", {"batch": 300}, "chunk must be a multiple of batch, 300, not 1000"),
+        ("bc", {"layer_norm": 1}, "layer_norm must be true or false, not 1"),
+        ("dpt", {"heads": 5}, "tokens must be a multiple of heads, 5, not 32"),
+        ("dpt", {"earlier": 1.5}, "earlier must be from 0 to 1, not 1.5"),
+        ("ad", {"context": 0}, "context must be a positive integer, not 0"),
         ("rppo", {"reset_memory": 1}, "reset_memory must be true or false, not 1"),
     ],
 )
@@ -127,7 +138,7 @@ def test_packed_observations_are_refused(name):
 
 
 @pytest.mark.slow
-@every("dqn", "ppo")
+@every("dqn", "ppo", of=PLAYERS)
 def test_twenty_seeds_give_twenty_different_runs(name):
     agent, _ = small_agent(name)
     keys = [seeding.key(seed, name) for seed in range(20)]
@@ -140,7 +151,7 @@ def test_twenty_seeds_give_twenty_different_runs(name):
         assert len({fingerprint(state.replay.action) for state in states}) == 2
 
 
-@every("dqn", "ppo", "ppo-dr", "rppo", "dreamer", "automata")
+@every("dqn", "ppo", "ppo-dr", "rppo", "dreamer", "automata", "dpt")
 def test_the_same_seed_gives_the_same_bytes(name):
     agent, _ = small_agent(name)
     again, _ = small_agent(name)
@@ -209,7 +220,7 @@ def test_a_state_is_nothing_but_arrays(name, network):
         assert leaf.dtype.name in ("float32", "int32", "uint32", "uint16", "key<fry>")
 
 
-@every("dqn", "ppo")
+@every("dqn", "ppo", of=PLAYERS)
 def test_agents_of_equal_settings_share_programs_whatever_their_rules(name):
     agent, _ = small_agent(name)
     state, _ = agent.train(agent.init(jax.random.key(0)))
@@ -243,7 +254,7 @@ def test_a_policy_outlives_the_state_it_came_from_and_is_blind(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", agents.NAMES)
+@pytest.mark.parametrize("name", PLAYERS)
 def test_held_out_rules_never_reach_training(name):
     agent, task = small_agent(name)
     train = set(task.rules)

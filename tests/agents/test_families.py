@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from learners import SMALL, conv_network, fingerprint, small_agent
+from learners import FROM_DATA, SMALL, conv_network, fingerprint, small_agent
 from tapebench import agents
 from tapebench import env as envs
 from tapebench.agents import api, dreamer, memory, nn, rppo
@@ -26,6 +26,7 @@ CASES = [
     pytest.param(name, family, marks=[] if (name, family) in QUICK else pytest.mark.slow)
     for family in WORLDS
     for name in agents.NAMES
+    if name not in FROM_DATA
 ]
 TORUS = Space((3, 5))
 
@@ -70,6 +71,12 @@ def test_a_context_is_of_the_entries_of_the_family(family, context):
     else:
         assert not known.any()
     assert rollout(policy, task, rules=task.rules[-2:], episodes=2).success.shape == (2, 2)
+
+
+@pytest.mark.parametrize("family", WORLDS)
+def test_there_are_no_datasets_of_other_families(family):
+    with pytest.raises(ValueError, match=f"there are none of {family} rules"):
+        small("dpt", family)
 
 
 def test_every_entry_of_a_larger_table_is_remembered_with_as_many_numbers():

@@ -258,7 +258,7 @@ def test_options_are_listed_as_they_are_set(agent, capsys):
     pairs = tuple(f"{name}={value}" for name, value in listed.items() if value)
     assert agents.configure(agent, **parse_options(agent, pairs)) == agents.configure(agent)
     assert " chunk=1000" in out
-    assert "Environment steps in one call of `train`" in out
+    assert "in one call of `train`" in out
 
 
 def test_training_on_rules_of_another_family_takes_the_size_that_they_are_drawn_for():

@@ -219,7 +219,7 @@ def test_memories_that_cannot_be_exchanged_are_refused_and_never_in_part(init, m
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["rppo", "pearl", "dreamer", "automata"])
+@pytest.mark.parametrize("name", ["rppo", "pearl", "dreamer", "automata", "dpt"])
 def test_memories_of_our_agents_can_be_exchanged(name):
     exam = make_exam(length=6, horizon=3, episodes=2, rules=[30, 110, 204, 90])
     env, params = envs.make(length=6, horizon=3)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tapebench import agents
 from tapebench import env as envs
-from tapebench.agents import api, dqn, dreamer, nn, ppo, pqn, replay, rounds
+from tapebench.agents import api, dqn, dreamer, nn, offline, ppo, pqn, replay, rounds
 from tapebench.base import seeding
 from tapebench.physics import space
 from tapebench.physics.families import elementary
@@ -51,6 +51,11 @@ _DREAMS_IN_PROBES = dreamer.Config.SMALL | {
 }
 VALUE_BASED = tuple(name for name in agents.NAMES if issubclass(agents.load(name)[0], dqn.Options))
 
+FROM_DATA = tuple(
+    name for name in agents.NAMES if issubclass(agents.load(name)[0], offline.Options)
+)
+"""Agents that learn from datasets and meet no environment."""
+
 SMALL = {name: agents.load(name)[0].SMALL for name in agents.NAMES}
 """Options of every agent for short tapes: few weights, short chunks."""
 
@@ -59,7 +64,7 @@ PROBE = {
     if name in VALUE_BASED
     else _POLICIES_IN_PROBES
     for name in agents.NAMES
-    if name != "automata"
+    if name not in ("automata", *FROM_DATA)
 }
 PROBE["pearl"] = PROBE["pearl"] | {"encoder": "tapes"}
 PROBE["dreamer"] = _DREAMS_IN_PROBES

@@ -39,6 +39,9 @@ NAMES = (
     "rppo",
     "dreamer",
     "automata",
+    "bc",
+    "dpt",
+    "ad",
 )
 """The agents of the package, each the name of its module, where a hyphen is an underscore."""
 

@@ -50,6 +50,9 @@ class Agent:
     memory, so that it outlives the state and `act` is the same function every time."""
     forecast: Callable[[Any], Forecaster] | None = None
     """State -> what it foresees, where there is a model of the world."""
+    data: Callable[[], str] | None = None
+    """The hash of the dataset that it learns from, where it learns from one. A run is not resumed
+    with another."""
 
 
 Env = Any

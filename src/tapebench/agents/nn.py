@@ -238,8 +238,8 @@ def make(
     if one_of("network", kind, NETWORKS) == "mlp":
         sizes = itertools.pairwise([observation_size + latent_size, *[width] * depth, num_actions])
         *hidden, head, value = layers(key, *sizes, (width, 1))
-        norms = _norms(depth if layer_norm else 0, width)
-        return Mlp(tuple(hidden), norms, head, value if dueling else None)
+        between = norms(depth if layer_norm else 0, width)
+        return Mlp(tuple(hidden), between, head, value if dueling else None)
     if num_actions != space.size:
         raise ValueError("network 'conv' needs one action per cell: use 'mlp'")
     window = Window(space, kernel)
@@ -255,7 +255,7 @@ def make(
     )
     return Conv(
         tuple(hidden),
-        _norms(depth + 1 if layer_norm else 0, channels),
+        norms(depth + 1 if layer_norm else 0, channels),
         episode,
         here,
         everywhere,
@@ -267,7 +267,8 @@ def make(
     )
 
 
-def _norms(number: int, size: int) -> tuple[Norm, ...]:
+def norms(number: int, size: int) -> tuple[Norm, ...]:
+    """So many normalisations of so many features, without effect at first but for that."""
     return tuple(Norm(jnp.ones(size), jnp.zeros(size)) for _ in range(number))
 
 

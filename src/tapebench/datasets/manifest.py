@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ class Manifest:
     @property
     def content(self) -> str:
         """Hash of all columns: the identity of the data."""
-        return hashlib.sha256("".join(table.content for table in self.tables).encode()).hexdigest()
+        return joint_hash([table.content for table in self.tables])
 
     def as_dict(self) -> dict[str, Any]:
         """The manifest as JSON."""
@@ -78,6 +79,11 @@ class Manifest:
             "tables": [asdict(table) for table in self.tables],
             "extra": [asdict(file) for file in self.extra],
         }
+
+
+def joint_hash(contents: Sequence[str]) -> str:
+    """The hash of a dataset's content, from those of its files."""
+    return hashlib.sha256("".join(contents).encode()).hexdigest()
 
 
 def table_name(number: int) -> str:

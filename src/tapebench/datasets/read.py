@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from tapebench.base import files
 from tapebench.base.shapes import Bool, Float32, Int16, Integer, UInt8, UInt16, UInt32
-from tapebench.datasets.manifest import read_manifest
+from tapebench.datasets.collect import collect
+from tapebench.datasets.manifest import joint_hash, read_manifest
 from tapebench.datasets.spec import Spec
-from tapebench.datasets.store import read_columns
+from tapebench.datasets.store import content_hash, read_columns
 from tapebench.physics import space
 
 Rows = Integer[np.ndarray, " B"] | Sequence[int] | slice
@@ -91,8 +93,28 @@ def load(path: str | Path, episodes: int | None = None) -> Dataset:
     num = spec.episodes if episodes is None else min(episodes, spec.episodes)
     if num < 1:
         raise ValueError(f"episodes must be at least 1, not {episodes}")
+    data = _empty(spec, num)
+    for number in range(-(-num // spec.file_episodes)):
+        columns = read_columns(path, manifest, number)
+        wanted = columns["episode"] < num
+        _fill(data, {name: column[wanted] for name, column in columns.items()})
+    return data
+
+
+def make_in_memory(spec: Spec) -> tuple[Dataset, str]:
+    """A dataset without files, and the hash of its content: the one that its manifest would say."""
+    data, hashes = _empty(spec, spec.episodes), []
+    for number in range(spec.num_files):
+        columns = collect(spec, *spec.episodes_of(number))
+        hashes.append(content_hash(columns))
+        _fill(data, columns)
+    return data, joint_hash(hashes)
+
+
+def _empty(spec: Spec, num: int) -> Dataset:
+    """A dataset of so many episodes that are to be filled in."""
     shape = (num, spec.horizon)
-    data = Dataset(
+    return Dataset(
         spec,
         rule=np.zeros(num, np.uint8),
         num_steps=np.zeros(num, np.uint16),
@@ -104,22 +126,21 @@ def load(path: str | Path, episodes: int | None = None) -> Dataset:
         optimal_steps=np.zeros(shape, np.int16),
         entropy=np.zeros(shape, np.float32),
     )
-    for number in range(-(-num // spec.file_episodes)):
-        columns = read_columns(path, manifest, number)
-        wanted = columns["episode"] < num
-        columns = {name: column[wanted] for name, column in columns.items()}
-        episode, step = columns["episode"], columns["step"]
-        for name in ("action", "reward", "optimal_cells", "optimal_steps", "entropy"):
-            getattr(data, name)[episode, step] = columns[name]
-        first = step == 0
-        data.rule[episode[first]] = columns["rule"][first]
-        data.tape[episode[first], 0] = columns["tape"][first]
-        data.tape[episode, step + 1] = columns["next_tape"]
-        last = columns["terminated"]
-        data.num_steps[episode[last]] = step[last] + 1
-        data.success[episode[last]] = columns["success"][last]
-        for late in range(1, spec.horizon + 1):
-            is_over = late > data.num_steps[episode[last]]
-            over = episode[last][is_over]
-            data.tape[over, late] = data.tape[over, late - 1]
-    return data
+
+
+def _fill(data: Dataset, columns: files.Columns) -> None:
+    """Put the steps of whole episodes into their rows."""
+    episode, step = columns["episode"], columns["step"]
+    for name in ("action", "reward", "optimal_cells", "optimal_steps", "entropy"):
+        getattr(data, name)[episode, step] = columns[name]
+    first = step == 0
+    data.rule[episode[first]] = columns["rule"][first]
+    data.tape[episode[first], 0] = columns["tape"][first]
+    data.tape[episode, step + 1] = columns["next_tape"]
+    last = columns["terminated"]
+    data.num_steps[episode[last]] = step[last] + 1
+    data.success[episode[last]] = columns["success"][last]
+    for late in range(1, data.spec.horizon + 1):
+        is_over = late > data.num_steps[episode[last]]
+        over = episode[last][is_over]
+        data.tape[over, late] = data.tape[over, late - 1]

@@ -276,7 +276,6 @@ def halving_lines(agent: str) -> Iterable[str]:
 def result_lines(agent: str) -> Iterable[str]:
     """Our figures and the paper's, learning curves, then fixed rules."""
     paper = tables_of_paper()["main"].rows.get(agent)
-    yield f"`tape train {agent} --seeds 5`, on `fps30` at L = H = 32 unless said otherwise."
     rows = [
         (
             options,
@@ -290,8 +289,12 @@ def result_lines(agent: str) -> Iterable[str]:
     if paper:
         success = (printed(paper[f"{side}.success"]) for side in ("id", "ood"))
         rows.append(("the paper", "its own", "200,000", paper["seeds"], *success))
-    header = ("options", "split", "steps", "seeds", "ID success", "OOD success")
-    yield markdown_table(header, rows) if rows else "No figures yet."
+    if rows:
+        yield f"`tape train {agent} --seeds 5`, on `fps30` at L = H = 32 unless said otherwise."
+        header = ("options", "split", "steps", "seeds", "ID success", "OOD success")
+        yield markdown_table(header, rows)
+    else:
+        yield "No figures yet."
     if drawn := curves(agent):
         yield f"![{drawn.title}]({agent}.svg)"
         yield drawn.caption

@@ -316,6 +316,8 @@ class _Trainer:
         }
         key = seeding.key(spec.seed, "train", spec.agent)
         self.about = {**_about(spec), "config": opened.spec["config"]}
+        if self.agent.data is not None:
+            self.about["data"] = self.agent.data()
         self.step, self.seconds, self.core_seconds = 0, 0.0, 0.0
         self.events: list[dict[str, float]] = []
         self.shown: dict[str, Any] = {}

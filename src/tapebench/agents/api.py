@@ -38,7 +38,7 @@ class Agent:
 
     name: str
     chunk: int
-    """Environment steps that one `train` takes."""
+    """Steps that one `train` takes: of environments, or labelled transitions of `data`."""
     init: Callable[[PRNGKeyArray], Any]
     """Key -> state: parameters, optimiser, replay, environments, keys and counters. Every leaf
     is an array; random keys are typed JAX keys, which `to_arrays` stores by their `key_data`."""

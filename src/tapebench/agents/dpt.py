@@ -15,12 +15,13 @@ more token is always there. `layers` layers of self-attention run over them, the
 the table asks, by attention, what was seen of it, from a learned embedding of its own. In the body,
 which is one of periodic convolutions, each cell looks up the answer of the entry that it reads and
 of those that it would read after a flip. So whatever the order of the context, the policy is the
-same; it commutes with shifts of the query and with those of every transition. That two tokens
-read the same entry, or that a token is about the entry that asks, has to be learned.
+same; it commutes with shifts of the query and with those of every transition (with `network=mlp`
+only with the latter). That a law is a table is built in. That two tokens read the same entry, or
+that a token is about the entry that asks, has to be learned.
 
 Tokens of the same case have equal keys, values and outputs in every layer. Attention over all of
 them is attention over cases with the logarithms of their numbers added to the scores: the same
-to the last bit of arithmetic, at a cost that does not grow with the context.
+but for rounding, at a cost that does not grow with the context.
 
 With `data=random` and `labels=optimal` this is the method of the paper: contexts of random play,
 and the answer of who knows the rule. Its optimum is a vote: the cell that most often begins a

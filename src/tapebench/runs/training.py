@@ -68,7 +68,8 @@ class RunSpec:
     """The reward in training, see `tapebench.tasks.task.reward`. Exams do not depend on it."""
     success_bonus: float = 1.0
     steps: int = 200_000
-    """Environment steps; auto-reset steps are not counted."""
+    """Environment steps; auto-reset steps are not counted. Of an agent that learns from a dataset
+    labelled transitions consumed."""
     evaluate_every: int = 10_000
     episodes: int = 20
     """Start tapes for every rule in an evaluation."""

@@ -1,4 +1,5 @@
 import json
+from collections import Counter
 from importlib import resources
 
 import numpy as np
@@ -10,7 +11,7 @@ from tapebench.exam import baselines, policy
 from tapebench.exam.exam import make_exam
 from tapebench.physics import exact, features
 from tapebench.runs import evaluation, tracks
-from tapebench.tasks import folds, splits
+from tapebench.tasks import drawn, folds, splits
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +148,8 @@ PINNED_TRACKS = {
     "core": (1, "d3257e7f6b55074a"),
     "lite": (3, "c6facb57be324d10"),
     "smoke": (1, "42ba9b9f6c4751be"),
+    "ring2": (1, "9634e910624957d4"),
+    "life": (1, "783e75167bb297db"),
     "long": (2, "444dae053884da05"),
     "lite@2": (2, "a2be384ee7e9d6dd"),
     "inference@2": (2, "fa6413f39dcd16a7"),
@@ -201,6 +204,26 @@ def test_tracks_describe_exams_that_can_be_sat():
     assert tracks.get_track("inference@2").exam().task.hidden == 0b10001
     with pytest.raises(ValueError, match="did you mean 'smoke'"):
         tracks.get_track("smok")
+
+
+@pytest.mark.parametrize("name", ["ring2", "life"])
+def test_tracks_of_other_families_ask_about_as_many_rules_seen_as_unseen(name):
+    track = tracks.get_track(name)
+    spec, exam = track.spec("ppo"), track.exam()
+    assert spec.exam.hash == exam.hash
+    assert (spec.family, spec.task.space) == (name, exam.task.space)
+    assert exam.test == splits.load(track.split).test
+    assert len(exam.train) == len(exam.test) == 128
+    assert (exam.optimal_steps()[::16] >= 0).all()  # solved from every tape
+    kinds = drawn.strata(exam.universe)
+    seen, unseen = (Counter(kinds[rule] for rule in side) for side in (exam.train, exam.test))
+    assert all(abs(seen[kind] - unseen[kind]) <= 2 for kind in seen | unseen)
+
+
+def test_family_and_shape_are_in_a_tracks_document_where_they_are_not_as_by_default():
+    assert not {"family", "shape", "folds"} & set(tracks.get_track("full").fields)
+    assert "shape" not in tracks.get_track("ring2").fields
+    assert tracks.get_track("life").fields["shape"] == (5, 5)
 
 
 def test_the_rules_of_lite_2_keep_the_mix_of_types_and_ceilings():

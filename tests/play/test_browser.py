@@ -17,6 +17,7 @@ from tapebench.physics import exact, families, space
 from tapebench.physics.families import elementary
 from tapebench.physics.space import Space
 from tapebench.runs import board
+from tapebench.tasks import splits
 
 pytestmark = pytest.mark.slow  # nearly all of them start processes
 
@@ -186,6 +187,43 @@ def test_the_script_has_the_physics_and_the_exact_answers_right(visit, address):
         solved = page.evaluate("(rule) => Array.from(solve(rule, Array(9).fill(0), 7))", rule)
         steps = exact.steps_to_goal(rule, 9, 7)
         assert solved == np.where(steps == exact.UNREACHED, 255, steps).tolist()
+    for name, shape, rules in (("ring2", (16,), (0, 7, 2283010756)), ("life", (4, 4), (224, 8))):
+        family, size = families.get(name), Space(shape)
+        for rule in rules:
+            world = [tape, rule, {"family": name, "shape": list(shape)}]
+            after = page.evaluate("([t, r, w]) => packTape(evolve(parseTape(t), r, w))", world)
+            assert after == family.evolve(number, rule, size)
+            solved = page.evaluate(
+                "([t, r, w]) => Array.from(solve(r, Array(t.length).fill(0), 5, w))", world
+            )
+            steps = exact.steps_to_goal(rule, size, 5, 0, family)
+            assert solved == np.where(steps == exact.UNREACHED, 255, steps).tolist()
+
+
+def test_a_torus_is_a_board_and_its_history_a_strip_of_boards(visit, tmp_path):
+    split = splits.load("life-H6-matched")
+    rules = [*split.train[:2], *split.test[:2]]
+    shape = {"family": "life", "shape": (5, 5), "horizon": 6}
+    exam = make_exam(split=split, episodes=2, rules=rules, **shape)
+    store_runs(tmp_path, seeds=1, agents=("first-one",), exam=exam)
+    store_bundle(tmp_path / "first.tape", exam=exam)
+    page = visit(report.write(report.make(tmp_path), tmp_path / "report").as_uri(), PHONE)
+    label = exam.universe.family.label(rules[0])
+    page.click(f".explorer .rules button:text-is('{label}')")
+    page.wait_for_selector(".player .status:not(:empty)")
+    assert not scrolls_sideways(page)
+    board = page.locator(".player .strip > *")
+    boxes = [board.nth(cell).bounding_box() for cell in (0, 4, 5)]
+    assert boxes[0]["y"] == boxes[1]["y"] < boxes[2]["y"]
+    assert boxes[0]["x"] == boxes[2]["x"]
+    history = page.locator(".player canvas").bounding_box()
+    assert history["width"] > 5 * history["height"]  # seven boards beside each other
+    page.select_option(".detail .choice:nth-of-type(1) select", "a shortest way")
+    fewest = exam.optimal_steps()[exam.rules.tolist().index(rules[0]), 0]
+    assert f"the goal in {fewest} step" in page.locator(".player .verdict dd").first.inner_text()
+    page.focus(".player")
+    page.keyboard.press("End")
+    assert "goal reached" in page.locator(".player .status").inner_text()
 
 
 # The game
@@ -587,7 +625,7 @@ def test_a_board_is_played_on_the_page_of_a_server_without_asking_it(game):
     page, gate = game()
     choose(page, "life")
     assert page.locator(".strip button").count() == 25
-    assert not page.locator("canvas").is_visible()
+    assert page.locator("canvas").is_visible()  # the boards so far
     page.locator(".strip button").nth(7).focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")

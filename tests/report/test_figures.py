@@ -8,6 +8,7 @@ import pytest
 
 from tapebench.physics.families import elementary
 from tapebench.physics.features import TYPES
+from tapebench.physics.tables import DENSITIES
 from tapebench.report import drawing, figures, illustrations, style
 from tapebench.report.figures import Panel, Picture, RulePoint, Series
 from tapebench.stats import Interval, performance_profile
@@ -115,7 +116,7 @@ def test_drawing_leaves_the_global_style_alone(drawn):
 
 
 def test_colours_for_types_and_sides_are_of_the_palette():
-    assert set(style.TYPE_COLOURS) == set(TYPES) == set(style.TYPE_MARKERS)
+    assert set(style.TYPE_COLOURS) == {*TYPES, *DENSITIES} == set(style.TYPE_MARKERS)
     assert len(set(style.PALETTE)) == len(style.PALETTE)
     assert {*style.TYPE_COLOURS.values(), *style.SIDE_COLOURS.values()} <= set(style.PALETTE)
 

@@ -26,15 +26,17 @@ from stored_runs import (
 )
 from tapebench import report, stats
 from tapebench.base import files
-from tapebench.exam import by_stratum
+from tapebench.exam import bounds, by_stratum
 from tapebench.exam.bundle import verify
 from tapebench.exam.exam import make_exam
 from tapebench.physics import space
 from tapebench.physics.families import elementary
+from tapebench.physics.families.life import LIFE
 from tapebench.report import contests, findings, moves, page, strata
 from tapebench.runs import store
 from tapebench.runs.tracks import get_track
 from tapebench.stats import Interval
+from tapebench.tasks import splits
 from tapebench.tasks.universe import ELEMENTARY
 
 
@@ -60,6 +62,19 @@ def cells(table, name):
     """The row of a table that begins with a name, by column."""
     row = next(row for row in table.rows if row.cells[0] == name)
     return dict(zip([column.name for column in table.columns], row.cells, strict=True))
+
+
+@pytest.fixture(scope="module")
+def on_a_torus(tmp_path_factory):
+    """A contest on life-like rules, with episodes of one agent."""
+    place = tmp_path_factory.mktemp("torus")
+    split = splits.load("life-H6-matched")
+    rules = [*split.train[:60:10], *split.test[:60:10]]
+    shape = {"family": "life", "shape": (4, 5), "horizon": 6}
+    exam = make_exam(split=split, episodes=4, rules=rules, **shape)
+    store_runs(place, seeds=2, agents=("first-one", "any-one"), exam=exam)
+    store_bundle(place / "first.tape", exam=exam)
+    return place
 
 
 # Reading
@@ -597,3 +612,41 @@ def test_a_bundle_whose_exam_nobody_sat_is_refused_in_one_line(capsys, root, gue
     code, _, error = tape(capsys, "report", str(root), str(guest / "cut.tape"), "--out", "x")
     assert code == 2
     assert "is refused: the arrays do not fill the file" in error
+
+
+# Rules of other families
+
+
+def test_a_report_on_a_torus_has_what_is_known_and_says_what_is_not(on_a_torus):
+    made = report.make(on_a_torus)
+    (contest,) = made.findings.contests
+    assert contest.title == "main on life-H6-matched, a torus of 4 × 5, H = 6"
+    tables = {table.name.rpartition("-")[2]: table for table in made.sections[0].tables}
+    assert {"main", "types", "drop", "rules"} <= tables.keys()
+    assert not {"strata", "relatives"} & tables.keys()
+    said = " ".join(made.findings.missing)
+    assert "strata are known for elementary rules, not for life" in said
+    assert "no table by relatives" in said
+    assert bounds.BRACKETED in tables["main"].caption
+    assert all(column.name.startswith(("agent", "density")) for column in tables["types"].columns)
+    labels = [LIFE.label(rule) for rule in contest.exam.rules.tolist()]
+    assert [row.cells[0] for row in tables["rules"].rows] == labels
+    assert not made.illustrations  # those are of elementary rules
+
+
+def test_shortest_ways_on_a_torus_are_in_the_page(on_a_torus):
+    (contest,) = contests.read(on_a_torus).contests
+    exam, document = contest.exam, page.explorer(contest)
+    assert document["world"] == {"family": "life", "shape": [4, 5]}
+    assert {"wolfram", "mirror"}.isdisjoint(document["rules"][0])
+    ways = np.frombuffer(base64.b64decode(document["episodes"][page.SHORTEST]), np.uint8)
+    ways = ways.reshape(len(exam.rules), 4, 6)
+    steps = exam.optimal_steps()
+    assert (steps > 1).any()
+    np.testing.assert_array_equal((ways != page.NO_CELL).sum(axis=2), np.maximum(steps, 0))
+    for row, rule in enumerate(exam.rules.tolist()):
+        for start, way, fewest in zip(exam.tapes()[:, 0], ways[row], steps[row], strict=True):
+            tape = int(start)
+            for cell in way[way != page.NO_CELL].tolist():
+                tape = LIFE.step(tape, cell, rule, exam.task.space)
+            assert (tape == 0) == (fewest >= 0)

@@ -27,7 +27,7 @@ from tapebench.report import contests, summary
 from tapebench.runs import evaluation, store, sweep, tracks
 from tapebench.runs.plan import START, estimate_seconds, make_plan, speed_of
 from tapebench.runs.results import load_results
-from tapebench.tasks import folds
+from tapebench.tasks import folds, splits
 
 pytestmark = pytest.mark.slow  # nearly all of them start processes
 
@@ -143,6 +143,34 @@ def test_a_track_over_folds_is_one_table_with_the_cost_of_unseen(capsys, tmp_pat
     code, _, err = tape(capsys, "report", str(tmp_path))
     assert code == 0
     assert "baselines of this exam were not measured" not in err
+
+
+@pytest.mark.slow
+def test_a_track_on_a_torus_runs_to_its_page(capsys, tmp_path, monkeypatch):
+    split = splits.load("life-H4-matched-16")
+    track = replace(
+        TINY,
+        name="torus",
+        family="life",
+        length=16,
+        shape=(4, 4),
+        horizon=4,
+        split=split.name,
+        agents=("ppo",),
+        rules=tuple(sorted([*split.train[:3], *split.test[:3]])),
+    )
+    known = tracks.tracks()
+    monkeypatch.setattr(tracks, "tracks", lambda: {**known, "torus": track})
+    code, out, err = tape(capsys, "bench", "--track", "torus", "--results", str(tmp_path))
+    assert (code, "Traceback" in err) == (0, False)
+    assert "TAPE torus: strict success" in out
+    assert "belief-planner" in out
+    assert "lies between belief-planner and the exact ceiling" in " ".join(out.split())
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "a torus of 4 × 4, H = 4" in page
+    run = next(path for path in load_results(tmp_path).paths)
+    code, out, _ = tape(capsys, "evaluate", str(run), "--track", "torus", "--json")
+    assert (code, json.loads(out)["shape"]) == (0, [4, 4])
 
 
 def start_bench(root, *options):

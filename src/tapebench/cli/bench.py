@@ -67,8 +67,8 @@ class Bench:
     """
 
     track: Annotated[str, tyro.conf.arg(metavar="TRACK")] = "lite"
-    """smoke (a minute or two), lite, core, full (the paper's budget) or long; what was published
-    under an older version: lite@2, inference@2."""
+    """smoke (a minute or two), lite, core, full (the paper's budget), long, ring2 or life; what
+    was published under an older version: lite@2, inference@2."""
     agents: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[AGENT ...]")] = ()
     """Agents, like dqn ppo; by default all of the track."""
     split: Annotated[str | None, tyro.conf.arg(metavar="SPLIT")] = None
@@ -241,9 +241,10 @@ class Bench:
             return known, []
         training.use_compilation_cache()
         with progress() as show:
-            count = iter(range(1, len(baselines.NAMES) + 1))
+            names = baselines.of_track(planned.exam)
+            count = iter(range(1, len(names) + 1))
             measured = baselines.run_baselines(
-                planned.exam, lambda _: show("references", next(count), len(baselines.NAMES))
+                planned.exam, lambda _: show("references", next(count), len(names)), names
             )
         try:
             for exam in planned.exams:  # over folds the same, as rules and tapes are
@@ -324,6 +325,8 @@ def print_summary(summary: Summary, out: Path) -> None:
         console.print(ABOUT, highlight=False)
     if any(strata.lacks_bounds(made) for made in headlines):
         console.print(NOT_COMPUTED, highlight=False)
+    for note in summary.notes:
+        console.print(note, highlight=False)
     for line in summary.rows:
         if line.seeds < line.wanted:
             console.print(

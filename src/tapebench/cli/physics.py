@@ -210,7 +210,7 @@ class Exact:
             shipped = task.universe.ceilings(task.length, horizon)
             solved = {rule: shipped[rule] for rule in task.rules}
         else:
-            with progress_bar(f"exact, {_size(task)}", len(task.rules)) as advance:
+            with progress_bar(f"exact, {task.space.title}", len(task.rules)) as advance:
                 solved = exact.reach_all(
                     task.rules, task.space, horizon, task.goal, advance, family
                 )
@@ -226,7 +226,7 @@ class Exact:
             }
             print(json.dumps(document))
             return
-        title = f"Exact reachability, {_size(task)}, H = {horizon}"
+        title = f"Exact reachability, {task.space.title}, H = {horizon}"
         table = make_table("rule", "solvable", "worst case (steps)", "mean (steps)", title=title)
         for rule, answer in solved.items():
             row = f"{answer.solvable:.6f}", str(answer.max_steps), f"{answer.mean_steps:.3f}"
@@ -246,7 +246,7 @@ class Exact:
             raise ValueError("what can be reached is computed with --noise or --switch, not both")
         switches = task.schedule.switches
         count = switching.count_sequences(len(task.rules), len(switches))
-        with progress_bar(f"exact, rules that switch, {_size(task)}", count) as advance:
+        with progress_bar(f"exact, rules that switch, {task.space.title}", count) as advance:
             by_sequence = switching.ceilings_by_sequence(
                 task.rules,
                 switches,
@@ -274,7 +274,7 @@ class Exact:
             return
         steps = ", ".join(map(str, switches))
         title = (
-            f"Exact reachability, {_size(task)}, H = {task.horizon}, "
+            f"Exact reachability, {task.space.title}, H = {task.horizon}, "
             f"rules and times known, switch at {steps}"
         )
         table = make_table("rules", "solvable", "worst case (steps)", "mean (steps)", title=title)
@@ -292,7 +292,7 @@ class Exact:
 
         exact.check_reach(task.space, exact.NOISE_LENGTH)
         label = task.family.label
-        with progress_bar(f"exact under noise, {_size(task)}", len(task.rules)) as advance:
+        with progress_bar(f"exact under noise, {task.space.title}", len(task.rules)) as advance:
             ceilings = exact.noisy_ceilings(
                 task.rules,
                 task.space,
@@ -311,7 +311,7 @@ class Exact:
             }
             print(json.dumps(document))
             return
-        title = f"Best success with the rule known, {_size(task)}, H = {task.horizon}"
+        title = f"Best success with the rule known, {task.space.title}, H = {task.horizon}"
         table = make_table("rule", f"noise {task.noise:g}", title=title)
         for rule, ceiling in ceilings.items():
             table.add_row(label(rule), f"{ceiling:.6f}")
@@ -337,12 +337,6 @@ def _describe_laws(task: Task) -> dict[str, Any]:
     if task.family.name == "elementary":
         return {}
     return {"family": task.family.name, "shape": list(task.space.shape)}
-
-
-def _size(task: Task) -> str:
-    """The space, for a title."""
-    sides = " × ".join(map(str, task.space.shape))
-    return f"a torus of {sides}" if task.space.is_torus else f"L = {sides}"
 
 
 @dataclass(frozen=True)
@@ -466,7 +460,7 @@ class Oracle:
             document,
             self.json,
             f"{policy.name}, plan {self.horizon_plan}, "
-            f"{self.candidates} candidates, {_size(task)}, H = {horizon}",
+            f"{self.candidates} candidates, {task.space.title}, H = {horizon}",
             columns,
             rows,
         )

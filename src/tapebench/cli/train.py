@@ -54,16 +54,17 @@ class Train:
     options: bool = False
     """Only list the agent's options, with their defaults and how to set them."""
     track: Annotated[str, tyro.conf.arg(metavar="TRACK")] = "full"
-    """Track that sets the defaults of the options below: full, core, lite, smoke or long; of older
-    ones lite@2 and inference@2."""
+    """Track that sets the defaults of the options below: full, core, lite, smoke, long, ring2 or
+    life; of older ones lite@2 and inference@2."""
     seeds: Annotated[str | None, tyro.conf.arg(metavar="SEEDS")] = None
     """A number of seeds, or a list like 3,7; by default those of the track."""
     split: Annotated[str | None, tyro.conf.arg(metavar="SPLIT")] = None
     """Split whose training rules are trained on."""
     rules: Annotated[str, tyro.conf.arg(metavar="RULES")] = "train"
     """Train on train, test or all of the split, or on rules like 30 or 0,4,204."""
-    family: Annotated[str, tyro.conf.arg(metavar="FAMILY")] = "elementary"
-    """elementary, ring2 (five cells on a ring) or life (on a torus); name a --split of theirs."""
+    family: Annotated[str | None, tyro.conf.arg(metavar="FAMILY")] = None
+    """elementary, ring2 (five cells on a ring) or life (on a torus), by default the track's; of
+    another than that, name a --split too."""
     length: Annotated[int | None, tyro.conf.arg(metavar="CELLS")] = None
     """Cells on the ring; of ring2, by default what the rules of the split are drawn for."""
     shape: Annotated[str | None, tyro.conf.arg(metavar="SIDES")] = None
@@ -152,7 +153,8 @@ class Train:
         from tapebench.runs.tracks import get_track
         from tapebench.tasks.task import parse_space
 
-        track, family = get_track(self.track), families.get(self.family)
+        track = get_track(self.track)
+        family = families.get(track.family if self.family is None else self.family)
         which = parse_rules(self.rules, family)
         trained_on = which if isinstance(which, str) else tuple(which)
         changes: dict[str, Any] = {

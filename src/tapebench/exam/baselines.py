@@ -8,7 +8,7 @@ run on the spot, and kept beside the runs that are compared with them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from importlib import resources
 from pathlib import Path
@@ -19,8 +19,8 @@ import numpy as np
 import tapebench
 from tapebench.base import files, seeding
 from tapebench.base.shapes import Float64
+from tapebench.exam import bounds, seating
 from tapebench.exam import policy as policies
-from tapebench.exam import seating
 from tapebench.exam.exam import Exam
 from tapebench.exam.metrics import METRICS
 from tapebench.exam.rollout import rollout
@@ -29,6 +29,9 @@ from tapebench.tasks.universe import ELEMENTARY
 NAMES = ("random", "flip-ones", "greedy", "mpc")
 PLANNER = "mpc"
 """The baseline that scores are normalised by: random shooting with the `min` objective."""
+
+BLIND_PLANNER = "belief-planner"
+"""What bounds the best blind play from below where that is not computed."""
 
 SEEDS = 3
 """Seeds of their own draws that a baseline is averaged over."""
@@ -60,12 +63,20 @@ def load(exam: Exam, progress: Callable[[str], Any] = lambda name: None) -> dict
     )
 
 
+def of_track(exam: Exam) -> tuple[str, ...]:
+    """The baselines that a track is read beside: on the larger families also `BLIND_PLANNER`, which
+    may take minutes."""
+    return (*NAMES, BLIND_PLANNER) if bounds.is_bracketed(exam) else NAMES
+
+
 def run_baselines(
-    exam: Exam, progress: Callable[[str], Any] = lambda name: None
+    exam: Exam,
+    progress: Callable[[str], Any] = lambda name: None,
+    names: Sequence[str] = NAMES,
 ) -> dict[str, Baseline]:
-    """`load`, run here and now."""
+    """`load`, run here and now; or others by name."""
     baselines = {}
-    for name in NAMES:
+    for name in names:
         try:
             policy = policies.make(name, exam.task)
         except ValueError:

@@ -43,6 +43,11 @@ NOT_COMPUTED = (
     f"{LONGEST}, without noise and hidden cells: else there is a dash."
 )
 
+BRACKETED = (
+    "The blind ceiling, the best that is possible without knowing the rule, is not computed for "
+    "rules of this family: it lies between belief-planner and the exact ceiling."
+)
+
 
 @dataclass(frozen=True)
 class Bounds:
@@ -67,6 +72,11 @@ def obstacle(exam: Exam) -> str:
         f"more than {LONGEST} cells": task.length > LONGEST,
     }
     return next((reason for reason, applies in reasons.items() if applies), "")
+
+
+def is_bracketed(exam: Exam) -> bool:
+    """Whether there is no blind ceiling for any rules of the family, but what bounds it."""
+    return exam.task.family != ELEMENTARY.family
 
 
 def is_computed(exam: Exam) -> bool:

@@ -65,6 +65,12 @@ class Space:
         """Whether it has rows, and not only one."""
         return len(self.shape) == 2
 
+    @property
+    def title(self) -> str:
+        """As a title has it: `L = 32`, or `a torus of 5 × 5`."""
+        sides = " × ".join(map(str, self.shape))
+        return f"a torus of {sides}" if self.is_torus else f"L = {sides}"
+
     def shift(self, cell: Any, by: Sequence[Any]) -> Any:
         """The cell that is so many cells further along each side, round the ring or torus.
 

@@ -45,6 +45,7 @@ def make(
     """
     from tapebench.report import contests, findings, folds, illustrations, strata
     from tapebench.report.page import Page, Section
+    from tapebench.tasks.universe import ELEMENTARY
 
     results = contests.read(root, settings=False, tracks=tracks, **options)
     results = contests.with_bundles(results, bundles)
@@ -64,11 +65,15 @@ def make(
             for contest in others
         ),
     )
+    # They are of elementary rules.
+    shows_elementary = not sections or any(
+        section.contest.exam.universe.family == ELEMENTARY.family for section in sections
+    )
     return Page(
         title,
         results,
         sections,
-        tuple(illustrations.all_pictures()),
+        tuple(illustrations.all_pictures() if shows_elementary else ()),
         tuple(failures),
         tuple(facts),
     )

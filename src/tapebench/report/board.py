@@ -113,7 +113,7 @@ def _section(standing: Standing) -> str:
     )
     first = int(standing.headline.argmax())
     return (
-        f"<section class=contest><h2>{escape(standing.title)}: L = {task.length}, "
+        f"<section class=contest><h2>{escape(standing.title)}: {task.space.title}, "
         f"H = {task.horizon}</h2>"
         f'<div class=board data-contest="{slug}" data-first="{first}">'
         f"{page.table_html(table(standing))}</div>"

@@ -30,6 +30,7 @@ from tapebench.runs.results import load_results
 from tapebench.runs.tracks import is_setting, track_of
 from tapebench.stats import CONTEXTS
 from tapebench.tasks import folds, splits
+from tapebench.tasks.universe import ELEMENTARY
 
 METRICS = tuple(metrics.METRICS)
 
@@ -185,7 +186,7 @@ class Contest:
     @property
     def title(self) -> str:
         task = self.exam.task
-        parts = [f"{self.experiment} on {self.exam.split}", f"L = {task.length}"]
+        parts = [f"{self.experiment} on {self.exam.split}", task.space.title]
         parts.append(f"H = {task.horizon}")
         if task.hidden:
             parts.append(f"{task.hidden.bit_count()} cells hidden")
@@ -335,7 +336,7 @@ def with_bundles(found: Findings, paths: Sequence[Path]) -> Findings:
             task = played.exam.task
             raise ValueError(
                 f"{path} is of an exam that no run here sat: {played.exam.split}, "
-                f"L = {task.length}, H = {task.horizon}, {played.exam.name}"
+                f"{task.space.title}, H = {task.horizon}, {played.exam.name}"
             )
         groups.setdefault((played.exam.hash, player(played)), []).append(played)
     joined = []
@@ -531,6 +532,14 @@ def relation(rule: int, trained_on: frozenset[int], known: Mapping[int, Rule]) -
     return RELATIONS[-1]
 
 
+NO_RELATIVES = "which are looked up among elementary rules alone"
+
+
+def knows_relatives(exam: Exam) -> bool:
+    """Whether it is known which rules are mirror images and complements of each other."""
+    return exam.universe.family == ELEMENTARY.family
+
+
 RELATIONS = (
     "trained on itself",
     "its mirror image",
@@ -713,6 +722,8 @@ def _gaps(contest: Contest) -> list[str]:
         )
     if reason := why_unknown(contest.exam):
         sentences.append(f"{where}: success by stratum is not shown, {reason}")
+    if not knows_relatives(contest.exam):
+        sentences.append(f"{where}: there is no table by relatives, {NO_RELATIVES}")
     unknown = int(np.isnan(contest.ceilings).sum())
     if unknown:
         sentences.append(f"{where}: the exact ceiling of {unknown} rules is not known")

@@ -235,12 +235,12 @@ class RulePoint:
 
 
 @drawing
-def rule_points(panels: Mapping[str, Sequence[RulePoint]], *, y: str) -> Figure:
+def rule_points(panels: Mapping[str, Sequence[RulePoint]], *, y: str, by: str = "type") -> Figure:
     """Each rule a point, coloured and shaped by type; a tick marks the best that is possible.
 
     Rules stand in the same order in every panel: by type, then by ceiling, then by their mean over
     the panels. What stands low under a high tick is failure, under a low one it is not. Held-out
-    rules are filled, seen ones hollow.
+    rules are filled, seen ones hollow. The axis calls types what `by` says.
     """
     everyone = [point for points in panels.values() for point in points]
     kinds = list(TYPE_COLOURS)
@@ -261,7 +261,7 @@ def rule_points(panels: Mapping[str, Sequence[RulePoint]], *, y: str) -> Figure:
             axis.grid(axis="y")
             axis.set_ylabel(y)
             _draw_points(axis, sorted(points, key=order))
-        axes[-1].set_xlabel("rules, by type and then by exact ceiling")
+        axes[-1].set_xlabel(f"rules, by {by} and then by exact ceiling")
         _legend(figure, [axes[0]])
         return figure
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from tapebench import stats
 from tapebench.base import seeding
-from tapebench.exam import seating
+from tapebench.exam import baselines, bounds, seating
 from tapebench.exam.baselines import PLANNER, Baseline
 from tapebench.exam.intervals import over_seeds, resampling, share_over_seeds
 from tapebench.exam.metrics import SOFT
@@ -22,12 +22,14 @@ from tapebench.report.contests import (
     RELATIONS,
     Contest,
     Entry,
+    knows_relatives,
     relation,
 )
 from tapebench.report.figures import Panel, Picture, RulePoint, Series
 from tapebench.report.style import SIDE_NAMES
 from tapebench.report.tables import AGENT, CEILING, REFERENCE, Cell, Column, Row, Table
 from tapebench.stats import Interval, Profile
+from tapebench.tasks.universe import ELEMENTARY
 
 OVER_SEEDS = (
     "Means over seeds of the evaluations that count, with 95% intervals over training seeds: "
@@ -40,6 +42,7 @@ MARKS = (
     "from it, corrected by Holm for all pairs of the kind."
 )
 BESIDE = "References are not ranked: random and flip-ones are blind, greedy and mpc know the rule."
+ABOUT_BLIND_PLANNER = " belief-planner is blind and finds the rule out: it thinks any possible."
 ABOUT_IDENTIFICATION = (
     " automata stands with them: system identification and search, no reinforcement learning. Its "
     "search was developed on all 256 rules, held-out ones among them."
@@ -72,7 +75,7 @@ def tables(contest: Contest) -> list[Table]:
         type_table(contest),
     ]
     if len(contest.subsets()) == 2:
-        if contest.trained_alike:
+        if contest.trained_alike and knows_relatives(contest.exam):
             made.append(relation_table(contest))
         if not np.isnan(contest.ceilings).any():
             made.append(drop_table(contest))
@@ -145,7 +148,8 @@ def main_table(contest: Contest) -> Table:
         f"Success is the share of episodes that reach the goal exactly, on {counts} rules with "
         f"{contest.exam.num_columns} start tapes each; the drop is ID − OOD, paired by seed; "
         f"return is undiscounted. {OVER_SEEDS} {MARKS} {beside(contest)} {EXACT}"
-        f"{SEES_ALL if contest.exam.task.hidden else ''}{about_seatings(contest)}",
+        f"{SEES_ALL if contest.exam.task.hidden else ''}{about_blind(contest)}"
+        f"{about_seatings(contest)}",
         tuple(columns),
         tuple(rows),
     )
@@ -153,6 +157,30 @@ def main_table(contest: Contest) -> Table:
 
 def _versions(seatings: Sequence[int]) -> str:
     return ", ".join(map(str, seatings))
+
+
+def grouped_by(contest: Contest) -> str:
+    """What rules are grouped by where results are broken down, see `Universe.types`."""
+    return "type" if contest.exam.universe.family == ELEMENTARY.family else "density"
+
+
+def about_groups(contest: Contest) -> str:
+    """What a table by these groups shows."""
+    if grouped_by(contest) == "type":
+        return (
+            "Strict success by operational type; the number of rules is in brackets. Types differ "
+            "in what is possible: compare with the ceiling below."
+        )
+    return (
+        "Strict success by density, the share of ones in a rule's table, in quarters; the number "
+        "of rules is in brackets."
+    )
+
+
+def about_blind(contest: Contest) -> str:
+    """What is known of the best that is possible without knowing the rule, where it is not
+    computed for any rules of the family."""
+    return f" {bounds.BRACKETED}" if bounds.is_bracketed(contest.exam) else ""
 
 
 def about_seatings(contest: Contest, with_baselines: bool = True) -> str:
@@ -241,7 +269,7 @@ def normalised_table(contest: Contest) -> Table:
         f"{contest.slug}-normalised",
         "Success against what is possible",
         "Of ceiling: mean success over mean exact ceiling. On solvable: success on the rules whose "
-        "ceiling is not negligible. Macro: each type of rule weighs the same. "
+        f"ceiling is not negligible. Macro: each {grouped_by(contest)} of rule weighs the same. "
         f"% of {PLANNER}: relative to random shooting with the true rule, which can be beaten. "
         f"{OVER_SEEDS} {MARKS}{about_seatings(contest)}",
         tuple(columns),
@@ -268,17 +296,16 @@ def type_table(contest: Contest) -> Table:
     for entry in ranked(contest):
         cells = [_interval(success_on(indices, entry)) for _, _, indices in groups]
         rows.append(row_of(entry, cells))
-    bounds = [(name, REFERENCE, line["success"]) for name, line in contest.baselines.items()]
-    bounds.append(("exact ceiling", CEILING, contest.ceilings))
-    for name, kind_of_row, by_rule in bounds:
+    others = [(name, REFERENCE, line["success"]) for name, line in contest.baselines.items()]
+    others.append(("exact ceiling", CEILING, contest.ceilings))
+    for name, kind_of_row, by_rule in others:
         rows.append(
             Row((name, *(_mean(by_rule[indices]) for _, _, indices in groups)), kind_of_row)
         )
     return Table(
         f"{contest.slug}-types",
-        "Success by type of rule",
-        "Strict success by operational type; the number of rules is in brackets. Types differ in "
-        f"what is possible: compare with the ceiling below. {OVER_SEEDS} {MARKS}",
+        f"Success by {grouped_by(contest)} of rule",
+        f"{about_groups(contest)} {OVER_SEEDS} {MARKS}",
         tuple(columns),
         tuple(rows),
     )
@@ -314,7 +341,8 @@ def relation_table(contest: Contest) -> Table:
 
 def drop_table(contest: Contest) -> Table:
     """The drop, the part of it that the rule sets explain, and the rest."""
-    exam = contest.exam
+    exam, kind = contest.exam, grouped_by(contest)
+    kinds = {"type": "types", "density": "densities"}[kind]
     rows = []
     for entry in ranked(contest):
         seen, held_out = (
@@ -331,8 +359,9 @@ def drop_table(contest: Contest) -> Table:
         f"{contest.slug}-drop",
         "The drop taken apart",
         "ID − OOD success is the sum of two parts. Composition: what an equally skilled agent "
-        "would drop because the held-out rules are of other types and have other ceilings. Rest: "
-        "less success on held-out rules than on seen rules of the same type and ceiling level, "
+        f"would drop because the held-out rules are of other {kinds} and have other ceilings. "
+        f"Rest: less success on held-out rules than on seen rules of the same {kind} and ceiling "
+        "level, "
         f"which includes the luck of which rules were held out. {OVER_SEEDS}",
         (
             Column("agent"),
@@ -382,15 +411,16 @@ def pairwise_table(contest: Contest) -> Table:
 
 def every_rule_table(contest: Contest) -> Table:
     """Every rule: what is possible, and what each agent and line reaches."""
-    exam, entries = contest.exam, ranked(contest)
-    columns = [Column("rule"), Column("type"), Column("side"), Column("ceiling")]
+    exam, entries, by = contest.exam, ranked(contest), grouped_by(contest)
+    columns = [Column("rule"), Column(by), Column("side"), Column("ceiling")]
     columns += [Column("optimal steps", digits=1)]
+    name = int if by == "type" else exam.universe.family.label
     columns += [Column(entry.label) for entry in entries]
     columns += [Column(name) for name in contest.baselines]
     rows = []
-    for row, rule in enumerate(exam.rules):
+    for row, rule in enumerate(exam.rules.tolist()):
         ways = contest.optimal_steps[row]
-        cells: list[Cell] = [int(rule), str(exam.types[row]), str(exam.subsets[row]).upper()]
+        cells: list[Cell] = [name(rule), str(exam.types[row]), str(exam.subsets[row]).upper()]
         cells.append(_mean(contest.ceilings[row : row + 1]))
         cells.append(float(ways[ways >= 0].mean()) if (ways >= 0).any() else None)
         cells += [float(entry.scores["success"][:, row].mean()) for entry in entries]
@@ -475,9 +505,10 @@ def rule_picture(contest: Contest) -> Picture:
     return Picture(
         f"{contest.slug}-per-rule",
         "Performance per rule",
-        "Each point is a rule, coloured by its type, hollow if it was seen in training and filled "
-        "if held out; ticks mark its exact ceiling. All panels have the rules in the same order.",
-        figures.rule_points(panels, y="success"),
+        f"Each point is a rule, coloured by its {grouped_by(contest)}, hollow if it was seen in "
+        "training and filled if held out; ticks mark its exact ceiling. All panels have the rules "
+        "in the same order.",
+        figures.rule_points(panels, y="success", by=grouped_by(contest)),
     )
 
 
@@ -559,6 +590,8 @@ def row_of(entry: Entry, cells: Iterable[Cell]) -> Row:
 def beside(contest: Contest) -> str:
     """What the references of a table are."""
     text = BESIDE
+    if baselines.BLIND_PLANNER in contest.baselines:
+        text += ABOUT_BLIND_PLANNER
     if any(entry.is_identification for entry in contest.entries):
         text += ABOUT_IDENTIFICATION
     if any(entry.is_told for entry in contest.entries):

@@ -13,7 +13,7 @@ import numpy as np
 
 from tapebench.exam import bounds, regret
 from tapebench.exam.exam import Exam
-from tapebench.physics import exact
+from tapebench.physics import exact, quotient
 
 SCALE = 10_000
 """Chances are stored as so many parts of one."""
@@ -61,3 +61,17 @@ def shortest_ways(exam: Exam, shown: int) -> np.ndarray:
             cells[row, going, step] = choice[going]
             tape = np.where(going, ahead[np.arange(shown), choice], tape)
     return cells
+
+
+def searched_ways(exam: Exam, shown: int) -> np.ndarray:
+    """`shortest_ways` to zeros by the search over classes of tapes, for rules of other families."""
+    task = exam.task
+    rules = np.repeat(exam.rules, shown)
+    tapes = np.tile(exam.tapes()[:shown, 0], len(exam.rules))
+    ways = quotient.classes(task.family, task.space).ways(
+        rules, tapes, np.full(len(rules), task.horizon)
+    )
+    cells = np.full((len(rules), task.horizon), -1)
+    for row, way in enumerate(ways):
+        cells[row, : len(way or ())] = way or ()
+    return cells.reshape(len(exam.rules), shown, task.horizon)

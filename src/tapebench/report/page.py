@@ -21,14 +21,15 @@ import numpy as np
 
 from tapebench.base import seeding
 from tapebench.exam import bounds
-from tapebench.exam.exam import STANDARD
+from tapebench.exam.exam import STANDARD, Exam
 from tapebench.physics import exact, space
 from tapebench.report import figures, moves
-from tapebench.report.contests import Contest, Findings, made_with, player
+from tapebench.report.contests import Contest, Findings, knows_relatives, made_with, player
 from tapebench.report.figures import Picture
 from tapebench.report.findings import ranked
 from tapebench.report.tables import Table
 from tapebench.runs.board import WATCHED
+from tapebench.tasks.universe import ELEMENTARY
 
 SHOWN_TAPES = WATCHED
 """Start tapes for each rule whose episodes are put into the page."""
@@ -93,9 +94,7 @@ def render(page: Page) -> str:
         _failures(page.failures),
         *(_section(section) for section in page.sections),
         _missing(page.findings.missing),
-        "<section id=about><h2>What is measured</h2><div class=plots>"
-        + "".join(map(_figure, page.illustrations))
-        + "</div></section>",
+        _illustrations(page.illustrations),
         _facts(page),
     ]
     document = {"contests": [explorer(section.contest) for section in page.sections]}
@@ -158,6 +157,13 @@ def _failures(failures: Sequence[tuple[str, str]]) -> str:
         f"<li><code>{escape(run)}</code> {escape(reason)}</li>" for run, reason in failures
     )
     return f"<section class=failed><h2>Failed: {len(failures)}</h2><ul>{items}</ul></section>"
+
+
+def _illustrations(pictures: Sequence[Picture]) -> str:
+    if not pictures:
+        return ""
+    drawn = "".join(map(_figure, pictures))
+    return f"<section id=about><h2>What is measured</h2><div class=plots>{drawn}</div></section>"
 
 
 def _missing(missing: Sequence[str]) -> str:
@@ -237,7 +243,7 @@ def explorer(
     `episodes` of some, cells `[R, SHOWN_TAPES, H]`.
     """
     exam, task = contest.exam, contest.exam.task
-    known = exam.universe.features
+    family = exam.universe.family
     is_fixed = task.goal is not None and not task.noise and not task.schedule.switches
     is_plain = is_fixed and exam.trials == 1
     shown = min(SHOWN_TAPES, exam.num_columns) if is_plain else 0
@@ -251,11 +257,10 @@ def explorer(
         listed.append(
             {
                 "rule": int(rule),
+                "label": family.label(int(rule)),
                 "type": str(exam.types[row]),
                 "side": str(exam.subsets[row]),
-                "wolfram": known[rule].wolfram_class,
-                "mirror": known[rule].mirror,
-                "complement": known[rule].complement,
+                **_relatives(exam, int(rule)),
                 "ceiling": None if np.isnan(ceiling) else round(ceiling, 6),
                 "steps": contest.optimal_steps[row].tolist(),
                 "counts": counts.get(int(rule)),
@@ -263,6 +268,7 @@ def explorer(
         )
     return {
         "slug": contest.slug,
+        "world": {"family": family.name, "shape": list(task.space.shape)},
         "length": task.length,
         "horizon": task.horizon,
         "goal": None if task.goal is None else _bits(task.goal, task.length),
@@ -291,6 +297,18 @@ def explorer(
         "episodes": {name: _base64(cells) for name, cells in watched.items()},
         "judged": moves.encode(exam, dict(islice(watched.items(), MOST_JUDGED))),
         "not_judged": bounds.obstacle(exam),
+    }
+
+
+def _relatives(exam: Exam, rule: int) -> dict[str, int]:
+    """Class and relatives of a rule, where they are known."""
+    if not knows_relatives(exam):
+        return {}
+    known = exam.universe.features[rule]
+    return {
+        "wolfram": known.wolfram_class,
+        "mirror": known.mirror,
+        "complement": known.complement,
     }
 
 
@@ -326,11 +344,16 @@ def _base64(cells: np.ndarray) -> str:
 
 
 def _shortest(contest: Contest, shown: int) -> dict[str, np.ndarray]:
-    """Shortest ways, where moves are judged or, at 32 cells, proved ones are shipped.
+    """Shortest ways, where moves are judged, where they are searched for over classes of tapes and,
+    at 32 cells, where proved ones are shipped.
 
     In between the script finds them.
     """
     exam = contest.exam
+    if exam.universe.family != ELEMENTARY.family:
+        is_searched = SEARCHED_BY_SCRIPT < exam.task.length <= exact.NUMPY_CELLS
+        is_searched = is_searched and exam.task.goal == 0
+        return {SHORTEST: moves.searched_ways(exam, shown)} if is_searched else {}
     if not bounds.obstacle(exam):
         return {SHORTEST: moves.shortest_ways(exam, shown)}
     if exam.task.length != exact.MAX_LENGTH or exam.name != STANDARD or exam.task.goal != 0:
@@ -353,7 +376,7 @@ def _histograms(contest: Contest) -> dict[int, list[int]]:
     if task.length <= SEARCHED_BY_SCRIPT or not is_plain:
         return {}
     try:
-        ceilings = exact.shipped_ceilings(task.length, task.horizon)
+        ceilings = contest.exam.universe.ceilings(task.length, task.horizon)
     except ValueError:
         return {}
     return {rule: list(reach.histogram) for rule, reach in ceilings.items()}

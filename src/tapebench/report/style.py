@@ -8,6 +8,8 @@ from typing import Any
 
 import matplotlib
 
+from tapebench.physics.tables import DENSITIES
+
 INK, DIM, FAINT, PAPER = "#1b1f23", "#66707a", "#dfe3e6", "#fefefe"
 """Text and axes, what stands back, grid lines, and the ground."""
 
@@ -26,7 +28,9 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)
 MARKERS = "osD^vP*Xh"
 
 TYPE_COLOURS = {"stable": PALETTE[0], "periodic": PALETTE[4], "chaotic": PALETTE[1]}
+TYPE_COLOURS |= zip(DENSITIES, (PALETTE[5], PALETTE[0], PALETTE[4], PALETTE[1]), strict=True)
 TYPE_MARKERS = {"stable": "o", "periodic": "s", "chaotic": "^"}
+TYPE_MARKERS |= zip(DENSITIES, "oDs^", strict=True)
 SIDE_COLOURS = {"id": PALETTE[0], "ood": PALETTE[1]}
 SIDE_NAMES = {"id": "ID: rules seen in training", "ood": "OOD: held-out rules"}
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tapebench.base import files
+from tapebench.exam import bounds
 from tapebench.exam.baselines import Baseline
 from tapebench.exam.exam import SUBSETS
 from tapebench.report import findings, folds, strata
@@ -56,6 +57,8 @@ class Summary:
     rows: tuple[SummaryRow, ...]
     """Their figures, and an empty row for each agent that no run of is done."""
     failures: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+    """What has to be said under the tables."""
     costs: tuple[dict[str, Any], ...] = ()
     """Over folds, what being unseen costs each agent, see `runs.folds.FoldRuns.as_dict`."""
     sets: tuple[folds.FoldSet, ...] = ()
@@ -105,6 +108,7 @@ def summarise_plan(
         rows=tuple(rows),
         failures=tuple((failure.run, failure.reason) for failure in failures),
         sets=tuple(sets),
+        notes=(bounds.BRACKETED,) if bounds.is_bracketed(plan.exam) else (),
         costs=tuple(runs.as_dict() for fold_set in sets for runs in fold_set.runs.values()),
     )
 
@@ -183,7 +187,7 @@ def _facts(plan: Plan, root: Path, contests: Iterable[Contest]) -> tuple[tuple[s
     records, unread = _sweeps(plan, root)
     clock = sum(record["seconds"] for record in records)
     executors = sorted({record["executor"] for record in records})
-    world = f"L = {track.length}, H = {track.horizon}"
+    world = f"{plan.exam.task.space.title}, H = {track.horizon}"
     if track.mask:
         world += f", cells {', '.join(map(str, track.mask))} hidden"
     facts = [

@@ -19,7 +19,17 @@ import numpy as np
 from tapebench.base.names import one_of
 from tapebench.exam.exam import Exam, make_exam
 from tapebench.runs import training
-from tapebench.tasks import folds, splits
+from tapebench.tasks import drawn, folds, splits
+from tapebench.tasks.universe import ELEMENTARY
+
+RING2_HORIZON = 6
+LIFE_HORIZON = 6
+"""The steps that the tracks of the larger families have: one of `universe.HORIZONS` each."""
+
+
+UNSAID = ("family", "shape", "folds")
+"""Fields that are in a track's document only where they are not as by default, so that tracks from
+before there were these keep their hashes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +39,11 @@ class Track:
     name: str
     version: int
     about: str
+    family: str = ELEMENTARY.family.name
     length: int
+    """Cells of the tape; of a torus its `shape` says how many."""
+    shape: tuple[int, ...] | None = None
+    """Sides of a torus; None for a ring."""
     horizon: int
     holdout_horizon: int
     """Trained agents are also examined with this many steps."""
@@ -64,8 +78,12 @@ class Track:
 
     @cached_property
     def fields(self) -> dict[str, Any]:
-        """The track as a document; `folds` only where there are any."""
-        return {key: value for key, value in asdict(self).items() if key != "folds" or value}
+        """The track as a document, without those of `UNSAID` that are as by default."""
+        return {
+            key: value
+            for key, value in asdict(self).items()
+            if key not in UNSAID or value != getattr(type(self), key)
+        }
 
     @cached_property
     def hash(self) -> str:
@@ -85,7 +103,7 @@ class Track:
         """The exam of this track; `changes` are options of `make_exam`, such as another split."""
         options: dict[str, Any] = {
             "split": self.split,
-            "length": self.length,
+            **self._space,
             "horizon": self.horizon,
             "mask": list(self.mask) or None,
             "episodes": self.episodes,
@@ -93,12 +111,20 @@ class Track:
         }
         return make_exam(**options | changes)
 
+    @property
+    def _space(self) -> dict[str, Any]:
+        """Family and space as options of `make_exam`."""
+        length = self.length if self.shape is None else None
+        return {"family": self.family, "length": length, "shape": self.shape}
+
     def spec(self, agent: str, seed: int = 0, **changes: Any) -> training.RunSpec:
         """A run of this track; `changes` are fields of `RunSpec`, such as another split."""
         split = changes.get("split") or self.split
         fields: dict[str, Any] = {
             "split": split,
+            "family": self.family,
             "length": self.length,
+            "shape": self.shape,
             "horizon": self.horizon,
             "mask": self.mask,
             "steps": self.steps,
@@ -119,6 +145,12 @@ OURS = ("rppo", "automata")
 
 ADDED = ("pqn", "rpqn", "drqn")
 """Q-learning in rounds, and Q-learning with a memory of the episode: on the tracks over folds."""
+
+QUICKEST = ("ppo", "ppo-dr", "pqn", "rpqn", "automata", "rppo")
+"""Those of all that train fastest, by `data/speeds.json`: on the tracks of the larger families."""
+
+NUM_SEEN = 128
+"""Training rules that evaluations on the larger families ask about, as many as are unseen."""
 
 OLDER = (("lite", 2), ("inference", 2))
 """Name and version of tracks that are not current: published results are of them."""
@@ -144,6 +176,19 @@ def make_tracks() -> tuple[Track, ...]:
         rules=None,
     )
     small = {"length": 8, "horizon": 8, "holdout_horizon": 16}
+    ring2 = _vary(
+        full,
+        name="ring2",
+        version=1,
+        about="Rules of five cells on a ring of 16, each solved from every tape within the "
+        "horizon: the ceiling is 1 on both sides. The six agents that train fastest.",
+        family="ring2",
+        length=16,
+        agents=QUICKEST,
+        seeds=3,
+        evaluate_every=20_000,
+        **_of_drawn("ring2", RING2_HORIZON),
+    )
     core = _vary(
         full,
         name="core",
@@ -184,6 +229,17 @@ def make_tracks() -> tuple[Track, ...]:
             episodes=5,
             **small,
         ),
+        ring2,
+        _vary(
+            ring2,
+            name="life",
+            about="Life-like rules on a torus of 5 × 5, each solved from every board within the "
+            "horizon: the ceiling is 1 on both sides. The six agents that train fastest.",
+            family="life",
+            length=25,
+            shape=(5, 5),
+            **_of_drawn("life", LIFE_HORIZON),
+        ),
         _vary(
             full,
             name="long",
@@ -216,11 +272,27 @@ def _vary(track: Track, **changes: Any) -> Track:
     return Track(**asdict(track) | changes)
 
 
+def _of_drawn(family: str, horizon: int) -> dict[str, Any]:
+    """Horizon, split and rules of a track of one of the larger families."""
+    split = splits.load(f"{family}-H{horizon}-matched")
+    return {
+        "horizon": horizon,
+        "holdout_horizon": 2 * horizon,
+        "split": split.name,
+        "rules": _representative(split, NUM_SEEN),
+    }
+
+
 def _representative(split: splits.Split, count: int) -> tuple[int, ...]:
     """All held-out rules and `count` training rules that mirror the mix of all of those.
 
-    A systematic sample: sorted by type, then by exact ceiling, every so-many-th rule is taken.
+    A systematic sample: sorted by type, then by exact ceiling, every so-many-th rule is taken; of
+    drawn rules by stratum, then by mean optimal steps.
     """
+    if split.universe.horizon is not None:
+        return tuple(
+            sorted([*split.test, *drawn.take(split.universe, split.train, count, "evaluated")])
+        )
     ceilings = splits.difficulties()["ceiling L16"]
     known = split.universe.features
     order = sorted(split.train, key=lambda rule: (known[rule].type, ceilings[rule], rule))

@@ -1,34 +1,13 @@
 "use strict";
 // Games that are played in the page itself, by the calls that the server answers, so that one page
-// shows both. Nothing of them is saved. A family says which entry of a rule's table each cell reads.
-
-const FAMILIES = {
-  elementary: {
-    entries: 8,
-    codes: (cells) => cells.map((cell, i) => 4 * cells.at(i - 1) + 2 * cell + cells[(i + 1) % cells.length]),
-  },
-  life: {
-    entries: 18,
-    codes: (cells, [height, width]) => cells.map((cell, i) => {
-      const row = Math.floor(i / width), column = i % width;
-      let ones = -cell;
-      for (const down of [height - 1, height, height + 1]) {
-        for (const right of [width - 1, width, width + 1]) {
-          ones += cells[((row + down) % height) * width + ((column + right) % width)];
-        }
-      }
-      return 2 * ones + cell;
-    }),
-  },
-};
+// shows both. Nothing of them is saved.
 
 // The entries of the table that one step has shown, as [code, what becomes of it].
 function shownEntries({ family, shape }, before, cell, after) {
   return FAMILIES[family].codes(flip(before, cell), shape).map((code, i) => [code, after[i]]);
 }
 
-const step = ({ family, shape }, cells, cell, rule) =>
-  FAMILIES[family].codes(flip(cells, cell), shape).map((code) => (rule >>> code) & 1);
+const step = (world, cells, cell, rule) => evolve(flip(cells, cell), rule, world);
 
 // A shortest way to the zero tape of at most `most` steps, or null. Rings are solved backwards, boards
 // tried out ever deeper, on numbers whose bits are cells.

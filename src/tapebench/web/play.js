@@ -22,7 +22,7 @@ async function serverCall(name, asked) {
 
 const status = element("p", { class: "status", id: "status", role: "status" });
 const result = element("div", { id: "result", "aria-live": "polite" });
-const canvas = element("canvas", { role: "img", "aria-label": "the tapes so far, time runs down" });
+const canvas = element("canvas", { role: "img", "aria-label": "the tapes so far" });
 const place = element("div");
 const lengths = [8, 12, 16, 24, 32, settings.length].filter((n, i, all) => all.indexOf(n) === i && n <= settings.longest);
 const KINDS = {
@@ -138,8 +138,7 @@ function show(given, best = null) {
   helpButton.disabled = view.is_over;
   for (const one of [nextButton, saveButton]) one.disabled = !view.is_over;
   compareButton.disabled = !view.is_over || comparing === view.game;
-  canvas.hidden = view.shape.length > 1;
-  if (!canvas.hidden) drawSpacetime(canvas, rows, view.cells, view.horizon + 1, rows.length - 1);
+  drawSpacetime(canvas, rows, view.cells, view.horizon + 1, rows.length - 1, view.shape);
 }
 
 // What became of the rule of the day, to be sent to others: it says nothing of the rule.

@@ -64,10 +64,10 @@ function storedVerdicts(contest, who, row, tape) {
 function searchedActions(contest, rule, start) {
   const goal = parseTape(contest.goal), cells = [];
   for (let tape = start; wrongCells(tape, goal);) {
-    const best = bestMoves(tape, rule, goal, contest.horizon - cells.length);
+    const best = bestMoves(tape, rule, goal, contest.horizon - cells.length, contest.world);
     if (!best) return null;
     cells.push(best.cells[0]);
-    tape = evolve(flip(tape, best.cells[0]), rule);
+    tape = evolve(flip(tape, best.cells[0]), rule, contest.world);
   }
   return cells;
 }
@@ -81,7 +81,7 @@ function bars(entries) {
 }
 
 function histogram(contest, entry) {
-  const solved = contest.goal && solve(entry.rule, parseTape(contest.goal), contest.horizon);
+  const solved = contest.goal && solve(entry.rule, parseTape(contest.goal), contest.horizon, contest.world);
   let counts = entry.counts, what = `all 2^${contest.length} tapes`;
   if (solved) {
     counts = [];
@@ -110,11 +110,13 @@ function explore(box, contest) {
     if (how === "ceiling") return entry.ceiling ?? 0;
     return contest.scores[names.indexOf(how)].success[row];
   };
-  const grid = element("div", { class: "rules", role: "group", "aria-label": "rules" });
+  const grid = element("div", {
+    class: contest.world.family === "elementary" ? "rules" : "rules long", role: "group", "aria-label": "rules",
+  });
   const buttons = contest.rules.map((entry, row) => element("button", {
     type: "button", class: `${entry.type} ${entry.side}`, tabindex: row ? -1 : 0, "data-rule": entry.rule,
     onclick: () => open(row),
-  }, String(entry.rule)));
+  }, entry.label));
   grid.append(...buttons);
   grid.addEventListener("keydown", (event) => {
     const here = buttons.indexOf(document.activeElement);
@@ -132,7 +134,7 @@ function explore(box, contest) {
       const share = shades(how, row), entry = contest.rules[row];
       button.style.setProperty("--share", share);
       const side = entry.side === "ood" ? "held out" : "seen";
-      button.setAttribute("aria-label", `rule ${entry.rule}, ${entry.type}, ${side}, ${how} ${share.toFixed(2)}`);
+      button.setAttribute("aria-label", `rule ${entry.label}, ${entry.type}, ${side}, ${how} ${share.toFixed(2)}`);
     });
   }
   function open(row) {
@@ -152,19 +154,21 @@ function explore(box, contest) {
 function ruleDetail(contest, row) {
   const entry = contest.rules[row];
   const side = entry.side === "ood" ? "held out" : "seen in training";
-  const patterns = [7, 6, 5, 4, 3, 2, 1, 0].map((pattern) => element("span", {},
-    `${pattern.toString(2).padStart(3, "0")}→${(entry.rule >> pattern) & 1}`));
+  const { entries, pattern } = FAMILIES[contest.world.family];
+  const patterns = Array.from({ length: entries }, (_, at) => entries - 1 - at).map((code) =>
+    element("span", {}, `${pattern(code)}→${(entry.rule >>> code) & 1}`));
   const start = contest.tapes.length ? parseTape(contest.tapes[0])
     : Array.from({ length: contest.length }, (_, i) => Number(i === contest.length >> 1));
   const rows = [start];
-  while (rows.length <= contest.horizon) rows.push(evolve(rows.at(-1), entry.rule));
-  const alone = element("canvas", { role: "img", "aria-label": `rule ${entry.rule} left alone` });
-  setTimeout(() => drawSpacetime(alone, rows, [], rows.length));
+  while (rows.length <= contest.horizon) rows.push(evolve(rows.at(-1), entry.rule, contest.world));
+  const alone = element("canvas", { role: "img", "aria-label": `rule ${entry.label} left alone` });
+  setTimeout(() => drawSpacetime(alone, rows, [], rows.length, -1, contest.world.shape));
   const ceiling = entry.ceiling === null ? "not known" : entry.ceiling.toFixed(3);
+  const kin = entry.wolfram === undefined ? "" : `; Wolfram class ${entry.wolfram}; mirror image ${entry.mirror}, ` +
+    `complement ${entry.complement}`;
   const parts = [
-    element("h4", {}, `Rule ${entry.rule}`),
-    element("p", {}, `${entry.type}, ${side}; Wolfram class ${entry.wolfram}; mirror image ${entry.mirror}, ` +
-      `complement ${entry.complement}. Exact ceiling: ${ceiling}.`),
+    element("h4", {}, `Rule ${entry.label}`),
+    element("p", {}, `${entry.type}, ${side}${kin}. Exact ceiling: ${ceiling}.`),
     element("p", { class: "patterns" }, ...patterns),
     element("div", { class: "sides" },
       element("div", {}, element("h5", {}, "Left alone"), alone),
@@ -196,7 +200,7 @@ function episodes(contest, row) {
       : fewest === -1 ? "From this tape there is no way to the goal in time."
         : "How many steps this tape needs is not known.";
     player.load({
-      rule: entry.rule, goal, horizon: contest.horizon, start, actions, fewest,
+      world: contest.world, rule: entry.rule, goal, horizon: contest.horizon, start, actions, fewest,
       way: storedActions(contest, shortest, row, number),
       verdicts: storedVerdicts(contest, who.select.value, row, number),
       unjudged: contest.not_judged || "not among the stored episodes",

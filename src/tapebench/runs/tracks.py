@@ -22,9 +22,8 @@ from tapebench.runs import training
 from tapebench.tasks import drawn, folds, splits
 from tapebench.tasks.universe import ELEMENTARY
 
-RING2_HORIZON = 6
-LIFE_HORIZON = 6
-"""The steps that the tracks of the larger families have: one of `universe.HORIZONS` each."""
+DRAWN_HORIZON = 8
+"""The steps that the tracks `ring2` and `life` have: one of `universe.HORIZONS`, see ADR 35."""
 
 
 UNSAID = ("family", "shape", "folds")
@@ -187,7 +186,7 @@ def make_tracks() -> tuple[Track, ...]:
         agents=QUICKEST,
         seeds=3,
         evaluate_every=20_000,
-        **_of_drawn("ring2", RING2_HORIZON),
+        **_of_drawn("ring2", DRAWN_HORIZON),
     )
     core = _vary(
         full,
@@ -238,7 +237,7 @@ def make_tracks() -> tuple[Track, ...]:
             family="life",
             length=25,
             shape=(5, 5),
-            **_of_drawn("life", LIFE_HORIZON),
+            **_of_drawn("life", DRAWN_HORIZON),
         ),
         _vary(
             full,

@@ -146,7 +146,7 @@ def test_tracks_are_pinned():
 PINNED_TRACKS = {
     "full": (2, "93fc9efa23dddec4"),
     "core": (1, "d3257e7f6b55074a"),
-    "lite": (3, "c6facb57be324d10"),
+    "lite": (3, "1c647d00f2b3e5a1"),
     "smoke": (1, "42ba9b9f6c4751be"),
     "ring2": (1, "93b51a72e982cb7d"),
     "life": (1, "6951ec0ce2968898"),

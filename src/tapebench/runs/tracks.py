@@ -213,8 +213,8 @@ def make_tracks() -> tuple[Track, ...]:
             about="A short core: every baseline over five folds in about ten minutes. Task, exam "
             "and folds are fixed; steps, seeds and agents are provisional.",
             seeds=2,
-            steps=40_000,
-            evaluate_every=4_000,
+            steps=20_000,
+            evaluate_every=2_000,
         ),
         _vary(
             full,

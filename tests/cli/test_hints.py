@@ -271,6 +271,14 @@ def test_training_on_rules_of_another_family_takes_the_size_that_they_are_drawn_
         Train(agent="ppo", family="life").specs()
 
 
+@pytest.mark.parametrize("name", ["full", "ring2", "life"])
+def test_a_track_gives_training_its_family_and_its_size(name):
+    (spec,) = Train(agent="ppo", track=name, seeds="1").specs()
+    track = tracks.get_track(name)
+    assert (spec.family, spec.shape, spec.length) == (track.family, track.shape, track.length)
+    assert (spec.horizon, spec.rules) == (track.horizon, track.rules)
+
+
 @pytest.mark.parametrize("agent", agents.NAMES)
 @pytest.mark.parametrize("steps", [1_000, 2_000, 3_000, 7_000, 10_000, 20_000, 50_000, 200_000])
 def test_any_number_of_chunks_is_trained_without_another_flag(agent, steps):

@@ -144,7 +144,8 @@ def estimate_seconds(spec: RunSpec, root: Path) -> float:
     speed = speed_of(spec.agent, str(spec.config.get("network")))
     episodes = spec.steps // spec.evaluate_every * spec.episodes * len(spec.exam.rules)
     evaluating = spec.horizon / 32 * episodes / speed["episodes_per_second"]
-    return START + spec.steps / speed["steps_per_second"] + evaluating
+    training = spec.steps / speed["steps_per_second"] * (spec.horizon / 32) ** speed["by_horizon"]
+    return START + training + evaluating
 
 
 def speed_of(agent: str, network: str) -> dict[str, float]:
@@ -170,7 +171,8 @@ def _is_ours(module: str) -> bool:
 @cache
 def _speeds() -> dict[str, dict[str, float]]:
     file = resources.files("tapebench").joinpath("data/speeds.json")
-    return dict(json.loads(file.read_text())["agents"])
+    measured = json.loads(file.read_text())["agents"]
+    return {name: {"by_horizon": 0.0, **speed} for name, speed in measured.items()}
 
 
 def run_plan(

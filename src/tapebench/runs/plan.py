@@ -144,7 +144,9 @@ def estimate_seconds(spec: RunSpec, root: Path) -> float:
     speed = speed_of(spec.agent, str(spec.config.get("network")))
     episodes = spec.steps // spec.evaluate_every * spec.episodes * len(spec.exam.rules)
     evaluating = spec.horizon / 32 * episodes / speed["episodes_per_second"]
-    training = spec.steps / speed["steps_per_second"] * (spec.horizon / 32) ** speed["by_horizon"]
+    training = spec.steps / speed["steps_per_second"]
+    if speed.get("by_horizon"):
+        training *= spec.horizon / 32
     return START + training + evaluating
 
 
@@ -171,8 +173,7 @@ def _is_ours(module: str) -> bool:
 @cache
 def _speeds() -> dict[str, dict[str, float]]:
     file = resources.files("tapebench").joinpath("data/speeds.json")
-    measured = json.loads(file.read_text())["agents"]
-    return {name: {"by_horizon": 0.0, **speed} for name, speed in measured.items()}
+    return dict(json.loads(file.read_text())["agents"])
 
 
 def run_plan(

@@ -5,10 +5,18 @@ import runpy
 from pathlib import Path
 from types import SimpleNamespace
 
+import matplotlib
 import pytest
 
 ROOT = Path(__file__).parents[2]
 tutorials = SimpleNamespace(**runpy.run_path(str(ROOT / "tools" / "tutorials.py")))
+
+
+@pytest.fixture(autouse=True)
+def style_of_their_own():
+    """Tutorials set what Matplotlib draws by, as their readers do."""
+    with matplotlib.rc_context():
+        yield
 
 
 def text(name):

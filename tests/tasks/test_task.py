@@ -1,5 +1,5 @@
 import copy
-import pickle
+from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import pytest
@@ -104,7 +104,7 @@ def test_families_and_where_they_live():
     assert board.family is families.LIFE
     assert task.make_task(shape=(8,)) == task.make_task(length=8)
     for known in (board, task.make_task()):
-        assert pickle.loads(pickle.dumps(known)) == copy.deepcopy(known) == known
+        assert ForkingPickler.loads(ForkingPickler.dumps(known)) == copy.deepcopy(known) == known
     with pytest.raises(ValueError, match="nothing has been published of life rules"):
         _ = board.universe.features
 
@@ -117,7 +117,7 @@ def test_rules_of_a_split_of_a_larger_family():
     train = task.make_task(**options)
     assert train.universe is split.universe
     assert task.make_task(rules="all", **options).rules == split.universe.rules
-    assert pickle.loads(pickle.dumps(train)) == copy.deepcopy(train) == train
+    assert ForkingPickler.loads(ForkingPickler.dumps(train)) == copy.deepcopy(train) == train
     known = split.test[:2]
     labels = [split.universe.family.label(rule) for rule in known]
     assert task.make_task(rules=labels, **options) == task.make_task(rules=known, **options)

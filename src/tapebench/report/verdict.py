@@ -123,6 +123,8 @@ def _law(owed: Mapping[str, Interval], acting: list[str], lesions: Mapping[str, 
         parts.append(f"without memory of the episode: {_list(forgetful)}")
     if untold:
         parts.append(f"not asked: {_list(untold)}")
+    if len(owed) > 1:
+        parts.append("intervals are over rules, not corrected for the number of agents")
     return "; ".join(parts) + "."
 
 
@@ -135,7 +137,7 @@ def _cost(fold_set: FoldSet, acting: list[str]) -> str:
         if cost is not None:
             told.append(
                 f"{agent} {cost.cost.mean:+.3f} [{cost.cost.low:+.3f}, {cost.cost.high:+.3f}], "
-                f"of {cost.seen.mean:.3f} (less than {cost.smallest:.3f} would hardly be told)"
+                f"of {cost.seen.mean:.3f} (smallest detectable cost {cost.smallest:.3f})"
             )
     if not told:
         return "What an unseen rule costs cannot be told of a single seed for each fold."
